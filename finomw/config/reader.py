@@ -1,0 +1,186 @@
+"""Plain values into the structs of ``model``, one node at a time, with the path carried along.
+
+``msgspec.convert`` stops at its first error and does not say which key of a mapping it was in;
+so it converts single values here, and the walk over mappings and lists is ours. A node that is
+wrong gives a problem and None, and its neighbours are still read: a struct is made only when
+nothing in it was wrong.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import types
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
+from typing import get_type_hints as type_hints
+
+import msgspec
+
+from finomw.config.match import Match, parse_match
+from finomw.config.model import (
+    REST,
+    SIZE_UNITS,
+    FreeRoute,
+    MeteredRoute,
+    Prices,
+    Route,
+    RoutePrice,
+    Unit,
+)
+from finomw.config.wording import FloatText, join, nearest, shown
+from finomw.errors import InvalidValue, Problem
+
+_StructT = TypeVar("_StructT", bound=msgspec.Struct)
+
+_SIZE: Final = re.compile(rf"([0-9]{{1,15}})({'|'.join(SIZE_UNITS)})")
+
+
+class Reader:
+    """Reads one file's nodes; ``problems`` grows by everything that was wrong."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self._problems = problems
+
+    def options(self, node: object, kind: type[msgspec.Struct], path: str) -> dict[str, Any]:
+        """Return what ``node`` says for the options of ``kind``; None for a wrong one."""
+        if not isinstance(node, dict):
+            self._wrong(path, kind, node)
+            return {}
+        hints = _hints(kind)
+        for key in node:
+            if key not in hints:
+                self._add(join(path, key), _unknown(key, kind))
+        values = {}
+        for field in msgspec.structs.fields(kind):
+            name, where = field.name, join(path, field.name)
+            if name in node:
+                values[name] = self._value(node[name], hints[name], where)
+            elif field.required:
+                self._add(where, f"missing: expected {_expected(hints[name])}")
+        return values
+
+    def _struct(self, node: object, kind: type[_StructT], path: str) -> _StructT | None:
+        before = len(self._problems)
+        values = self.options(node, kind, path)
+        return kind(**values) if len(self._problems) == before else None
+
+    def _value(self, node: object, kind: Any, path: str) -> Any:
+        bare = _bare(kind)
+        if bare is Route:
+            return self._route(node, path)
+        if bare is RoutePrice:
+            return self._route_price(node, path)
+        if _is_struct(bare):
+            return self._struct(node, bare, path)
+        if get_origin(bare) is dict and isinstance(node, dict):
+            key_kind, value_kind = get_args(bare)
+            for key in node:
+                self._leaf(key, key_kind, join(path, key))
+            return {key: self._value(node[key], value_kind, join(path, key)) for key in node}
+        if get_origin(bare) is tuple and isinstance(node, list):
+            item_kind = get_args(bare)[0]
+            return tuple(self._value(item, item_kind, join(path, i)) for i, item in enumerate(node))
+        return self._leaf(node, kind, path)
+
+    def _leaf(self, node: object, kind: Any, path: str) -> Any:
+        if isinstance(node, FloatText) and _marked(kind, Unit.USD):
+            self._add(path, f'a floating-point number: write it in quotes: "{node.text}"')
+            return None
+        from_text = _FROM_TEXT.get(_bare(kind)) if isinstance(_bare(kind), type) else None
+        try:
+            if from_text is not None and isinstance(node, str):
+                return from_text(node)
+            if node is not None:  # no option takes null: one without a value is left out
+                value = _size_bytes(node) if _marked(kind, Unit.BYTES) else node
+                return msgspec.convert(value, kind)
+        except (InvalidValue, msgspec.ValidationError):
+            pass  # told in our own words, as every other wrong value is
+        self._wrong(path, kind, node)
+        return None
+
+    def _route(self, node: object, path: str) -> Route | None:
+        if not isinstance(node, dict):
+            self._wrong(path, Route, node)
+            return None
+        free = node.get("free", False)
+        # A `free` that is no boolean is the only thing to tell of such a rule.
+        if free is True or (free is not False and "meter" not in node):
+            return self._struct(node, FreeRoute, path)
+        return self._struct(node, MeteredRoute, path)
+
+    def _route_price(self, node: object, path: str) -> RoutePrice | None:
+        before = len(self._problems)
+        if isinstance(node, dict) and "by" in node:
+            by = self._leaf(node["by"], str, join(path, "by"))
+            rest = {key: node[key] for key in node if key != "by"}
+            lists = self._value(rest, dict[str, Prices], path)
+        else:
+            by, lists = None, {REST: self._value(node, Prices, path)}
+        return RoutePrice(by=by, lists=lists) if len(self._problems) == before else None
+
+    def _wrong(self, path: str, kind: Any, node: object) -> None:
+        self._add(path, f"expected {_expected(kind)}, found {shown(node)}")
+
+    def _add(self, path: str, message: str) -> None:
+        self._problems.append(Problem(path, message))
+
+
+def _size_bytes(node: object) -> object:
+    size = _SIZE.fullmatch(node) if isinstance(node, str) else None
+    return int(size[1]) * SIZE_UNITS[size[2]] if size else node
+
+
+def _directory(text: str) -> Path:
+    if not text or "\0" in text:
+        raise InvalidValue("expected the path of a directory")
+    return Path(text)
+
+
+_FROM_TEXT: Final[Mapping[type, Callable[[str], object]]] = {Path: _directory, Match: parse_match}
+"""Types that the file spells as one text."""
+
+
+@functools.cache
+def _hints(kind: type[msgspec.Struct]) -> Mapping[str, Any]:
+    """Return the types of the options of ``kind``, each without its ``| None``."""
+    return {name: _present(hint) for name, hint in type_hints(kind, include_extras=True).items()}
+
+
+def _present(hint: Any) -> Any:
+    if get_origin(hint) in (Union, types.UnionType):
+        present = [part for part in get_args(hint) if part is not types.NoneType]
+        return present[0] if len(present) == 1 else hint
+    return hint
+
+
+def _bare(kind: Any) -> Any:
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+
+
+def _marked(kind: Any, unit: Unit) -> bool:
+    return get_origin(kind) is Annotated and unit in get_args(kind)[1:]
+
+
+def _is_struct(bare: Any) -> bool:
+    return isinstance(bare, type) and issubclass(bare, msgspec.Struct) and bare not in _FROM_TEXT
+
+
+def _expected(kind: Any) -> str:
+    """Return what ``kind`` takes, in words."""
+    if get_origin(kind) is Annotated:
+        told = [meta.description for meta in get_args(kind)[1:] if isinstance(meta, msgspec.Meta)]
+        return next(text for text in told if text)
+    if get_origin(kind) is Literal:
+        return " or ".join(get_args(kind))
+    if _is_struct(kind):
+        return f"a mapping of {', '.join(_hints(kind))}"
+    return {bool: "true or false", str: "a text"}.get(kind, "a mapping")
+
+
+def _unknown(key: str, kind: type[msgspec.Struct]) -> str:
+    known = _hints(kind)
+    if kind is FreeRoute and key in _hints(MeteredRoute):
+        return f"not in a rule with free: true; known here: {', '.join(known)}"
+    return f"unknown option{nearest(key, known)}; known here: {', '.join(known)}"

@@ -1,0 +1,236 @@
+"""The engine: one node directory opened by one process, and the one way to change it.
+
+`Engine.execute` is the whole write path: one LMDB write transaction in which a command is decided
+and applied, its record appended to the journal, and the tail moved. What it returns is applied;
+it is durable once `durable()` has passed the LSN that came with it. A process opens a directory
+once, however often it asks: LMDB does not forgive a second opening.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+from finomw.clock import Clock, SystemClock
+from finomw.engine import records
+from finomw.engine.apply import Apply, Earlier, Result
+from finomw.engine.directory import find
+from finomw.engine.opening import open_directory
+from finomw.engine.policy import BelowZero
+from finomw.errors import EngineClosed, RecordingFailed
+from finomw.journal.files import Files
+from finomw.journal.flush import FAILED, Flusher
+from finomw.journal.locks import FileLock
+from finomw.journal.segment import MissingSegment
+from finomw.journal.workers import Workers
+from finomw.journal.writer import Writer
+from finomw.money.account import After
+from finomw.store.accounts import BlockPolicy
+from finomw.types import Lsn, Refusal, WorkerId
+
+logger = logging.getLogger("finomw")
+
+
+class Executed(NamedTuple):
+    """A command that was applied: its result, and the LSN behind its record."""
+
+    result: After | None
+    end: Lsn
+
+
+class Health(NamedTuple):
+    """What an operator wants to know. LSNs and bytes; ``worker`` is 0 before the first write."""
+
+    failed: bool
+    worker: WorkerId
+    tail: Lsn
+    durable: Lsn
+
+
+class Engine:
+    """An opened node directory. Every method may be called from any thread of its process."""
+
+    def __init__(self, path: Path, clock: Clock, files: Files, policy: BlockPolicy) -> None:
+        """Open a directory by itself; everybody else uses `open_engine`, which shares."""
+        self.clock = clock
+        self.pid = os.getpid()
+        opened = open_directory(find(path), files, policy)
+        self._opened = opened
+        self.directory, self.segments, self.control, self.store, _ = opened
+        self.workers = Workers(self.directory.workers, self.control)
+        self._apply = Apply(self.store, policy)
+        self._writer = Writer(self.segments)
+        self._hold_numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._worker: tuple[WorkerId, FileLock, Flusher] | None = None
+        self._closed = False
+
+    @property
+    def worker(self) -> WorkerId:
+        """The worker id; the engine becomes a worker when it first needs one."""
+        return (self._worker or self._open_worker())[0]
+
+    def next_hold_number(self) -> int:
+        """Return the next number for a hold of this worker."""
+        return next(self._hold_numbers)
+
+    def tail(self) -> Lsn:
+        """Return the LSN behind the last committed record."""
+        self._check_open()
+        return self.store.tail().end
+
+    def durable(self) -> Lsn:
+        """Return the LSN up to which everything is on disk; raises `FlushFailed`."""
+        if self.control.failed:
+            raise RecordingFailed(FAILED)
+        return self.control.durable()
+
+    def flush(self) -> Lsn:
+        """Make durable what is committed now; return the durable LSN. Raises `FlushFailed`."""
+        self._check_open()
+        return (self._worker or self._open_worker())[2].flush()
+
+    def execute(self, command: records.AnyCommand) -> Executed | Refusal | Earlier:
+        """Decide, apply and record one command in one transaction.
+
+        A refusal and a repetition change nothing. Raises `RecordingFailed` when the node cannot
+        record (flush failed, no room), and what the command's rule raises; then too nothing has
+        changed.
+        """
+        if self._worker is None:
+            self._open_worker()
+        return self._execute(command)
+
+    def _execute(self, command: records.AnyCommand) -> Executed | Refusal | Earlier:
+        self._check_open()
+        if self.control.failed:
+            raise RecordingFailed(FAILED)
+        try:
+            return self._transact(command)
+        except MissingSegment as missing:
+            # The housekeeper did not get to it: make it here, outside the transaction.
+            try:
+                self.segments.create(missing.base)
+            except OSError as error:
+                raise RecordingFailed(
+                    f"{self.directory.journal}: no room for the next segment: {error.strerror}"
+                ) from error
+            return self._transact(command)
+
+    def _transact(self, command: records.AnyCommand) -> Executed | Refusal | Earlier:
+        store = self.store
+        with store.write() as txn:
+            tail = store.meta.tail(txn)
+            result: Result = self._apply(txn, command, tail.number + 1)
+            if isinstance(result, Refusal | Earlier):
+                txn.abort()
+                return result
+            body = records.encode(command, result)
+            record = self._writer.encode(tail, self.control.durable(), body)
+            store.meta.set_tail(txn, record.tail)
+            # The last step before the commit, so that little can come between the two.
+            self._writer.store(record)
+        return Executed(result, record.tail.end)
+
+    def prepare_next_segment(self) -> None:
+        """Have the segment after the one in use ready; raises `OSError` when it cannot be."""
+        self._check_open()
+        self._writer.prepare_next(self.store.tail())
+
+    def health(self) -> Health:
+        """Return the engine's state for people and probes; never raises for a failed node."""
+        worker = self._worker[0] if self._worker else WorkerId(0)
+        tail = self.store.tail().end
+        return Health(self.control.failed, worker, tail, self.control.durable())
+
+    def _open_worker(self) -> tuple[WorkerId, FileLock, Flusher]:
+        """Become a worker: an id nobody had, a lock that says we live, a slot, a first flush."""
+        with self._lock:
+            if self._worker is not None:
+                return self._worker
+            start = FileLock(self.directory.start_lock)
+            try:
+                start.exclusive()
+                with self.store.read() as txn:
+                    worker = WorkerId(self.store.meta.last_worker(txn) + 1)
+                command = records.OpenWorker(self.clock.now(), worker, self.pid)
+                lock = self.workers.lock(worker)
+                self._execute(command)
+                slot = self.workers.claim_slot(worker, self.segments, self.tail())
+            finally:
+                start.close()
+            flusher = Flusher(
+                self.segments, self.control, slot, self.workers, lambda: self.store.tail().end
+            )
+            flusher.flush()
+            self._worker = (worker, lock, flusher)
+            return self._worker
+
+    def _check_open(self) -> None:
+        if self._closed or self.pid != os.getpid():
+            raise EngineClosed(f"{self.directory.path}: the engine is closed in this process")
+
+    def close(self) -> None:
+        """Flush what is committed and let go; a failed flush is logged, the journal decides."""
+        if self._closed:
+            return
+        if self._worker is not None and self.pid == os.getpid():
+            worker, lock, flusher = self._worker
+            try:
+                flusher.flush()
+                with self.store.read() as txn:
+                    stranded = self.store.holds.of(txn, worker)
+                if not stranded:
+                    self.workers.forget(worker)
+            except RecordingFailed as error:
+                logger.error("%s: closing: %s", self.directory.path, error)
+            lock.close()
+        self._closed = True
+        self._opened.close()
+
+
+_shared: dict[tuple[int, int], tuple[Engine, int]] = {}
+_sharing = threading.Lock()
+
+
+def open_engine(
+    path: Path | str,
+    clock: Clock | None = None,
+    files: Files | None = None,
+    policy: BlockPolicy | None = None,
+) -> Engine:
+    """Open a node directory, or share this process's engine on it; pair with `close_engine`.
+
+    ``clock``, ``files`` and ``policy`` are those of the first opening. An engine that was made
+    before a fork is not shared with the child: the child opens its own.
+    """
+    path = Path(path)
+    find(path)
+    status = os.stat(path)
+    place = (status.st_dev, status.st_ino)
+    with _sharing:
+        engine, count = _shared.get(place, (None, 0))
+        if engine is not None and engine.pid != os.getpid():
+            engine.close()
+            engine, count = None, 0
+        if engine is None:
+            engine = Engine(path, clock or SystemClock(), files or Files(), policy or BelowZero())
+        _shared[place] = (engine, count + 1)
+        return engine
+
+
+def close_engine(engine: Engine) -> None:
+    """Give one opening back; the last one closes the engine."""
+    with _sharing:
+        for place, (shared, count) in _shared.items():
+            if shared is engine:
+                if count > 1:
+                    _shared[place] = (engine, count - 1)
+                else:
+                    del _shared[place]
+                    engine.close()
+                return

@@ -1,0 +1,57 @@
+"""Replay: rebuild the state from the journal, and prove every step.
+
+Each record's command runs through the same rules as when it was made, and must reach the result
+that the record carries. A difference means that the journal, the rules or the memory are not what
+they were; it stops the start and is shown, because going on would invent or lose money.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from finomw.engine import records
+from finomw.engine.apply import Apply
+from finomw.errors import FinomwError, ReplayDiffers
+from finomw.journal.format import StoredRecord
+from finomw.journal.reader import Reader
+from finomw.store import Store
+from finomw.store.env import Txn
+
+_BATCH = 1_000
+
+
+def replay(store: Store, apply: Apply, reader: Reader) -> int:
+    """Apply every record that ``reader`` yields; return how many there were.
+
+    Raises `ReplayDiffers`. The store's tail ends up behind the last record.
+    """
+    count = 0
+    entries = iter(reader)
+    more = True
+    while more:
+        with store.write() as txn:
+            more = False
+            for record in entries:
+                _redo(txn, apply, record, reader.tail.number)
+                count += 1
+                if count % _BATCH == 0:
+                    more = True
+                    break
+            store.meta.set_tail(txn, reader.tail)
+    return count
+
+
+def _redo(txn: Txn, apply: Apply, record: StoredRecord, number: int) -> None:
+    """Apply one record and compare."""
+    try:
+        command, expected = records.decode(record.body)
+    except msgspec.MsgspecError as error:
+        raise ReplayDiffers(f"LSN {record.lsn}: the record cannot be read: {error}") from error
+    try:
+        result = apply(txn, command, number)
+    except FinomwError as error:
+        raise ReplayDiffers(f"LSN {record.lsn}: {command}: {error}") from error
+    if result != expected:
+        raise ReplayDiffers(
+            f"LSN {record.lsn}: {command} gave {result}, but the record says {expected}"
+        )

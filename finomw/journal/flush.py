@@ -1,0 +1,69 @@
+"""The group flush: one ``fdatasync`` makes durable what every worker has committed so far.
+
+The watermark moves only to the tail that was committed *before* the flush began, and only after
+the failure flag was looked at again. Any process may flush at any time, so a stopped flusher
+blocks nobody. A failed flush is final: the kernel may have marked the lost pages clean, so that a
+second try would report success for data that is gone. The flag stops every worker; only a restart
+that believes the disk goes on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from finomw.errors import FlushFailed
+from finomw.journal.control import Control, Slot
+from finomw.journal.segment import Segments
+from finomw.journal.workers import Workers, heal
+from finomw.types import Lsn
+
+FAILED = "a flush to disk failed; charging has stopped until a restart with recovery"
+
+
+class Flusher:
+    """Flushes for one worker, from any of its threads."""
+
+    def __init__(
+        self,
+        segments: Segments,
+        control: Control,
+        slot: Slot,
+        workers: Workers,
+        committed: Callable[[], Lsn],
+    ) -> None:
+        self._segments = segments
+        self._control = control
+        self._slot = slot
+        self._workers = workers
+        self._committed = committed
+        self._one_at_a_time = threading.Lock()
+
+    def flush(self) -> Lsn:
+        """Make durable what was committed before this call; return the durable LSN.
+
+        Raises `FlushFailed` when this or any other flush of the node failed.
+        """
+        with self._one_at_a_time:
+            committed = self._committed()
+            durable = self._control.durable()
+            self._check()
+            if committed <= durable:
+                return durable
+            heal(self._control, self._workers, self._segments, committed)
+            self._slot.flush_mark = committed
+            try:
+                for segment in self._segments.between(durable, committed):
+                    segment.file.flush()
+            except OSError as error:
+                self._control.fail()
+                self._slot.flush_mark = 0
+                raise FlushFailed(f"{FAILED} ({error})") from error
+            self._slot.flush_mark = 0
+            self._check()
+            self._slot.publish(committed)
+            return committed
+
+    def _check(self) -> None:
+        if self._control.failed:
+            raise FlushFailed(FAILED)

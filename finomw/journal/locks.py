@@ -1,0 +1,59 @@
+"""File locks that say who is there: held for life, gone with the process, never inherited.
+
+``flock`` belongs to an open file description, which a forked child shares: a child that lived on
+would keep its dead parent's lock. So every lock's descriptor is closed in forked children.
+Nothing here is about data; data is guarded by the store's own write lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import weakref
+from pathlib import Path
+
+
+class FileLock:
+    """An advisory lock on a file of its own, which is created when missing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        _locks.add(self)
+
+    def exclusive(self) -> None:
+        """Wait until nobody else holds the lock in any way, and take it."""
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+
+    def try_exclusive(self) -> bool:
+        """Take the lock if nobody holds it in any way; say whether that was so."""
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def shared(self) -> None:
+        """Wait until nobody holds the lock exclusively, and share it.
+
+        Turning an exclusive lock into a shared one lets go of it for a moment, so that must
+        happen under another lock.
+        """
+        fcntl.flock(self._fd, fcntl.LOCK_SH)
+
+    def close(self) -> None:
+        """Let go."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+_locks: weakref.WeakSet[FileLock] = weakref.WeakSet()
+
+
+def _close_in_child() -> None:
+    for lock in list(_locks):
+        lock.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)

@@ -1,0 +1,52 @@
+"""Reading the journal from a known position to where it ends.
+
+The reader follows the chain: a record is the log's continuation only when its LSN is its place
+and its CRC covers its predecessor's. Where that stops holding, the log ends for the reader; what
+the end means (a tail, a torn write, damage) is decided in ``recovery.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from finomw.journal.format import HEADER_SIZE, StoredRecord, Tail, decode_record
+from finomw.journal.segment import MissingSegment, Segments
+
+
+class Reader:
+    """Iterates over the records after ``start``; ``tail`` is what has been read so far."""
+
+    def __init__(self, segments: Segments, start: Tail) -> None:
+        self._segments = segments
+        self.tail = start
+        self.stamp = 0
+
+    def __iter__(self) -> Iterator[StoredRecord]:
+        """Yield records until the chain ends; ``stamp`` is the highest durable LSN they name."""
+        while (record := self._next()) is not None:
+            self.tail = Tail(record.lsn, record.end, record.crc, self.tail.number + 1)
+            self.stamp = max(self.stamp, record.durable)
+            yield record
+
+    def _next(self) -> StoredRecord | None:
+        """Look behind the tail, then at the start of the segment after it."""
+        end = self.tail.end
+        base = self._segments.base_of(end - 1)
+        for lsn in (end, base + self._segments.size + HEADER_SIZE):
+            try:
+                segment = self._segments.at(self._segments.base_of(lsn - 1))
+            except MissingSegment:
+                return None
+            record = decode_record(segment.rest(lsn), segment.seed, lsn, self.tail.crc)
+            if record is not None:
+                return record
+        return None
+
+
+def read_at(segments: Segments, lsn: int) -> StoredRecord | None:
+    """Return the record that starts at ``lsn``, whatever it follows; ``None`` without one."""
+    try:
+        segment = segments.at(segments.base_of(lsn))
+    except MissingSegment:
+        return None
+    return decode_record(segment.rest(lsn), segment.seed, lsn, None)

@@ -1,0 +1,79 @@
+"""Who writes to this node: one lock file and one slot for each opened engine.
+
+A worker's id comes from a counter and is never used again, so its holds can be told from
+anybody's. It holds an exclusive lock on ``workers/<id>.lock`` for life: a free lock means a dead
+worker, at once and without guessing, also when its process id has been taken by another.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from finomw.journal.control import Control, Slot
+from finomw.journal.locks import FileLock
+from finomw.journal.segment import Segments
+from finomw.types import Lsn, WorkerId
+
+
+class Workers:
+    """The workers of one node directory, seen from one process."""
+
+    def __init__(self, directory: Path, control: Control) -> None:
+        self._directory = directory
+        self._control = control
+
+    def _path(self, worker: WorkerId) -> Path:
+        return self._directory / f"{worker}.lock"
+
+    def lock(self, worker: WorkerId) -> FileLock:
+        """Take a new worker's lock, to be held as long as it lives."""
+        lock = FileLock(self._path(worker))
+        lock.exclusive()
+        return lock
+
+    def alive(self, worker: WorkerId) -> bool:
+        """Say whether a worker, not this process's own, still holds its lock."""
+        if not self._path(worker).exists():
+            return False
+        probe = FileLock(self._path(worker))
+        try:
+            return not probe.try_exclusive()
+        finally:
+            probe.close()
+
+    def forget(self, worker: WorkerId) -> None:
+        """Remove what a dead worker left here, once it was healed and its holds have ended."""
+        for slot in self._control.slots():
+            if slot.worker == worker:
+                slot.free()
+        self._path(worker).unlink(missing_ok=True)
+
+    def claim_slot(self, worker: WorkerId, segments: Segments, committed: Lsn) -> Slot:
+        """Give a worker a slot; call it under the start lock."""
+        heal(self._control, self, segments, committed)
+        free = (slot for slot in self._control.slots() if not slot.worker)
+        slot = next(free, None) or self._control.add_slot()
+        slot.claim(worker, os.getpid(), start_time(os.getpid()), self._control.durable())
+        return slot
+
+
+def heal(control: Control, workers: Workers, segments: Segments, committed: Lsn) -> None:
+    """Store again what a worker was flushing when it died; call it before a flush.
+
+    It may have been told of an error that nobody will be told of again, with the pages already
+    marked clean. What is committed never changes, so it can be stored onto itself at any time.
+    """
+    for slot in control.slots():
+        worker = slot.worker
+        if worker and slot.flush_mark and not workers.alive(worker):
+            durable = control.durable()
+            for segment in segments.between(durable, committed):
+                segment.restore(durable, committed)
+            slot.flush_mark = 0
+
+
+def start_time(pid: int) -> int:
+    """Return when a process started, in clock ticks since boot (``proc(5)``, field 22)."""
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    return int(stat.rpartition(")")[2].split()[19])

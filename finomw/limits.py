@@ -1,0 +1,67 @@
+"""Every bound in one place, and how they relate.
+
+A number that comes from outside is compared with one of these before anything is written. The
+relations between bounds are checked when this module is imported, so that a changed bound cannot
+quietly break another.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+GIB: Final = 1024 * MIB
+
+# Money and counts.
+AMOUNT_MAX: Final = 2**53
+"""Largest single amount in micros (about nine billion dollars): exact also where a JSON reader
+knows only doubles."""
+MICROS_MAX: Final = 2**62
+"""Largest sum in micros: a sum of two still fits a signed 64-bit integer."""
+COUNT_MAX: Final = 2**53
+"""Largest count of one meter in one call."""
+
+# Names: bytes of UTF-8.
+CUSTOMER_ID_BYTES: Final = 128
+SOURCE_BYTES: Final = 64
+SOURCE_ID_BYTES: Final = 255
+NAME_BYTES: Final = 64
+NOTE_BYTES: Final = 1000
+TOKEN_BYTES: Final = 8 * KIB
+LMDB_KEY_BYTES: Final = 511
+
+# The journal.
+PAGE: Final = 4096
+SEGMENT_SIZE: Final = 16 * MIB
+SEGMENT_SIZE_MIN: Final = 64 * KIB
+SEGMENT_SIZE_MAX: Final = 1 * GIB
+RECORD_BODY_MAX: Final = 32 * KIB
+"""Largest record body in bytes, without its attachment."""
+
+# The state (LMDB).
+STATE_SIZE: Final = 256 * MIB
+STATE_SIZE_MIN: Final = 1 * MIB
+STATE_SIZE_MAX: Final = 1024 * GIB
+STATE_READERS_MAX: Final = 1024
+
+# Workers.
+SLOTS: Final = 256
+"""Processes that may write to one node directory at the same time."""
+
+# HTTP bodies, in bytes.
+REQUEST_BODY_MAX: Final = 8 * MIB
+"""Default bound on a request body that a rule has to read."""
+RESPONSE_BODY_MAX: Final = 8 * MIB
+"""Default bound on a response body kept for the meter."""
+BODY_MAX: Final = 1 * GIB
+"""Largest bound that a rule may set for either body."""
+EVENT_MAX: Final = 1 * MIB
+"""Largest event of an event stream that is read for usage; a larger one is passed over."""
+
+if not AMOUNT_MAX < MICROS_MAX < 2**63:
+    raise AssertionError("one amount must fit a sum, and a sum a signed 64-bit integer")
+if CUSTOMER_ID_BYTES + SOURCE_BYTES + SOURCE_ID_BYTES + 3 > LMDB_KEY_BYTES:
+    raise AssertionError("the unique key of a ledger entry must fit an LMDB key")
+if RECORD_BODY_MAX + 2 * PAGE > SEGMENT_SIZE_MIN:
+    raise AssertionError("a record must fit the smallest segment")

@@ -1,0 +1,9 @@
+"""Metering: how many units a call may use, and how many it did use.
+
+Counts are read out of JSON with jq programs: out of the request for an estimate (``estimate.py``),
+out of the answer for the settlement (``meter.py``), be that one JSON text or a stream of events.
+
+Everything in this room is pure and synchronous: bytes in, counts out. What comes from outside may
+be anything at all; it ends as a count, as a status that says why there is none, or, for a request,
+as a refusal. Nothing here decides what a call without counts costs.
+"""

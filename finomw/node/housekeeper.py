@@ -1,0 +1,61 @@
+"""The housekeeper: prepares the next segment and ends what dead workers left.
+
+A thread in every process that serves requests; the one that holds ``housekeeper.lock`` does the
+work, and another takes over when it dies. Trouble is logged and tried again: a missing segment is
+made by the worker that needs it, and holds of the dead wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from finomw.engine.engine import Engine
+from finomw.engine.sweep import sweep
+from finomw.errors import FinomwError
+from finomw.journal.locks import FileLock
+
+logger = logging.getLogger("finomw")
+
+PERIOD_SECONDS = 1
+
+
+class Housekeeper:
+    """Keeps house for one engine until `stop`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lock = FileLock(engine.directory.housekeeper_lock)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="finomw-housekeeper", daemon=True)
+        self._last_trouble = ""
+
+    def start(self) -> None:
+        """Begin, in a thread of its own."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread and let another process keep house."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._lock.close()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(PERIOD_SECONDS):
+            if self._lock.try_exclusive():
+                self.round()
+
+    def round(self) -> None:
+        """Do everything once; log trouble when it is new."""
+        try:
+            self._engine.prepare_next_segment()
+            ended = sweep(self._engine)
+        except (FinomwError, OSError) as error:
+            if str(error) != self._last_trouble:
+                logger.error("housekeeper: %s", error)
+            self._last_trouble = str(error)
+            return
+        self._last_trouble = ""
+        if ended:
+            logger.warning("housekeeper: ended %d holds of workers that died", ended)

@@ -1,0 +1,42 @@
+"""The node's state in LMDB, as one object with a table for each kind of row.
+
+Every change here happens inside one write transaction together with its journal record; see
+``env.py`` for what LMDB asks of its users. ``accounts.py`` is the one place that changes a
+balance.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from finomw.journal.format import Tail
+from finomw.store.accounts import Accounts
+from finomw.store.env import Environment
+from finomw.store.holds import Holds
+from finomw.store.keys import Keys
+from finomw.store.ledger import Ledger
+from finomw.store.meta import Meta
+
+
+class Store:
+    """All tables of one node directory."""
+
+    def __init__(self, directory: Path, size: int, node: str) -> None:
+        env = Environment(directory, size)
+        self.read = env.read
+        self.write = env.write
+        self.close = env.close
+        with ExitStack() as undo:
+            undo.callback(env.close)
+            self.meta = Meta(env)
+            self.ledger = Ledger(env)
+            self.accounts = Accounts(env, self.ledger)
+            self.keys = Keys(env)
+            self.holds = Holds(env, node)
+            undo.pop_all()
+
+    def tail(self) -> Tail:
+        """Return the committed tail of the journal."""
+        with self.read() as txn:
+            return self.meta.tail(txn)

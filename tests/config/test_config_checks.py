@@ -1,0 +1,163 @@
+"""Rules, prices and durability that do not fit each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from finomw.config.load import parse
+from finomw.errors import ConfigError
+
+CHAT = "{name: chat, match: POST /chat, meter: {tokens: .n, requests: 1}, hold: {tokens: 9}}"
+ITEM = "{name: item, match: 'GET /items/{id}', meter: {requests: 1}}"
+FREE = "{name: open, match: GET /open, free: true}"
+
+
+def problems_of(routes: str, plans: str = "default: {}", top: str = "") -> list[str]:
+    """Each problem of a configuration as its line; none when it is good."""
+    try:
+        parse(f"{top}\nplans: {{{plans}}}\nroutes: [{routes}]\n", Path("/srv"))
+    except ConfigError as error:
+        return [str(problem) for problem in error.problems]
+    return []
+
+
+def priced(prices: str, *routes: str) -> list[str]:
+    return problems_of(", ".join(routes or (CHAT, ITEM, FREE)), f"default: {{prices: {prices}}}")
+
+
+def test_a_metered_rule_needs_a_plan() -> None:
+    expected = "plans: missing: metered routes need at least one price plan"
+    assert problems_of(CHAT, plans="") == [expected]
+    assert problems_of(FREE, plans="") == []
+
+
+def test_a_plan_need_not_price_every_route() -> None:
+    assert problems_of(f"{CHAT}, {ITEM}, {FREE}") == []
+
+
+def test_hold_has_exactly_the_meters_that_are_no_constants() -> None:
+    rule = "{name: a, match: GET /, meter: {tokens: .n, pages: .p, requests: 1}, hold: %s}"
+    assert problems_of(rule % "{tokens: 4, pages: .pages}") == []
+    assert problems_of(rule % "{token: 4, requests: 1, pages: 2}") == [
+        "routes[0].hold.tokens: missing: how many at most may one call use?",
+        "routes[0].hold.requests: the meter is always 1: it takes no hold",
+        "routes[0].hold.token: unknown meter; nearest: tokens; meters here: tokens, pages,"
+        " requests",
+    ]
+
+
+def test_a_metered_rule_has_a_meter() -> None:
+    assert problems_of("{name: a, match: GET /, meter: {}}") == [
+        "routes[0].meter: expected at least one meter"
+    ]
+
+
+def test_a_flat_rule_is_never_released_by_a_crash() -> None:
+    flat = "{name: a, match: GET /, meter: {requests: 1}, on_crash: %s}"
+    assert problems_of(flat % "settle") == []
+    assert problems_of(flat % "release") == [
+        "routes[0].on_crash: a flat charge is durable with its hold: leave this out, or write"
+        " settle"
+    ]
+
+
+def test_durability_held_needs_settle_on_every_metered_rule() -> None:
+    assert problems_of(f"{ITEM}, {FREE}, {CHAT}", top="durability: held") == [
+        "routes[2].on_crash: durability: held answers before the settlement is on disk: needs"
+        " settle here"
+    ]
+    settling = CHAT.replace("hold:", "on_crash: settle, hold:")
+    assert problems_of(f"{ITEM}, {FREE}, {settling}", top="durability: held") == []
+
+
+def test_two_rules_cannot_match_the_same_calls() -> None:
+    def rules(*matches: str) -> list[str]:
+        return problems_of(", ".join(f"{{match: '{match}', free: true}}" for match in matches))
+
+    assert rules("GET /a", "POST /a", "GET /a/", "* /a", "GET /{x}", "GET /{x}/b") == []
+    assert rules("GET,POST /a", "PUT /a", "POST,GET /a") == [
+        "routes[2].match: POST /a is already matched by routes[0]",
+        "routes[2].match: GET /a is already matched by routes[0]",
+    ]
+    assert rules("* /a/{x}", "* /a/{y}") == [
+        "routes[1].match: * /a/{y} is already matched by routes[0]"
+    ]
+
+
+@pytest.mark.parametrize(
+    "match",
+    ["/a", "get /a", "GET a", "GET  /a", "GET /a ", "GET, POST /a", "GET,GET /a", "*,GET /a", "GET /a?b", "GET /a#b", "GET /a*",
+     "GET /{a}b", "GET /{a:path}", "GET /{}", "GET /{a}/{a}", "GET /a%20b", "GET /a\\b", "GET /a b",
+     "GET"],
+)  # fmt: skip
+def test_a_match_that_would_match_nothing_is_refused(match: str) -> None:
+    [problem] = problems_of(f"{{match: '{match}', free: true}}")
+    assert problem.startswith("routes[0].match: expected METHOD PATH such as ")
+
+
+def test_prices_name_metered_routes() -> None:
+    assert priced("{caht: {tokens: {usd: 1}}, open: {requests: {usd: 1}}, zzz: {}}") == [
+        "plans.default.prices.caht: no route has this name; nearest: chat",
+        "plans.default.prices.open: the route is free and takes no prices",
+        "plans.default.prices.zzz: no route has this name",
+    ]
+
+
+def test_a_price_list_has_exactly_the_routes_meters() -> None:
+    assert priced("{chat: {tokens: {usd: 1}, requests: {usd: 0}}}") == []
+    assert priced(
+        "{chat: {by: .m, a: {tokens: {usd: 1}, request: {usd: 1}}, '*': {}}, item: {}}"
+    ) == [
+        "plans.default.prices.chat.a.request: unknown meter; nearest: requests; meters here:"
+        " tokens, requests",
+        "plans.default.prices.chat.a.requests: missing: each meter of the route needs a price;"
+        " {usd: 0} for no charge",
+        "plans.default.prices.chat.*.tokens: missing: each meter of the route needs a price;"
+        " {usd: 0} for no charge",
+        "plans.default.prices.chat.*.requests: missing: each meter of the route needs a price;"
+        " {usd: 0} for no charge",
+        "plans.default.prices.item.requests: missing: each meter of the route needs a price;"
+        " {usd: 0} for no charge",
+    ]
+
+
+def test_rules_of_one_name_share_its_prices() -> None:
+    rules = (CHAT, "{name: chat, match: GET /chat, meter: {pages: 1}}")
+    assert priced("{chat: {tokens: {usd: 1}, requests: {usd: 1}}}", *rules) == [
+        "plans.default.prices.chat.pages: missing: each meter of the route needs a price;"
+        " {usd: 0} for no charge",
+    ]
+    everything = "{tokens: {usd: 1}, requests: {usd: 1}, pages: {usd: 1}}"
+    assert priced(f"{{chat: {everything}}}", *rules) == []
+
+
+def test_by_is_a_program_or_a_parameter_of_every_rule_of_the_name() -> None:
+    prices = "{item: {by: %s, '*': {requests: {usd: 1}}}}"
+    assert priced(prices % "path.id") == []
+    assert priced(prices % ".model") == []
+    assert priced(prices % "model") == [
+        "plans.default.prices.item.by: expected a jq program such as .model, or path.NAME, found"
+        ' "model"'
+    ]
+    assert priced(prices % "path.id", ITEM, ITEM.replace("{id}", "{key}/x")) == [
+        "plans.default.prices.item.by: routes[1] has no {id} in its path /items/{key}/x"
+    ]
+    assert priced("{item: {by: .model}}") == [
+        'plans.default.prices.item: expected prices for values of by, or for the rest: "*"'
+    ]
+
+
+def test_checks_do_not_complain_of_what_could_not_be_read() -> None:
+    broken = CHAT.replace("tokens: .n", "tokens: 1.5")
+    prices = "default: {prices: {chat: {tokens: {usd: 1}}}}"
+    assert problems_of(f"{broken}, {ITEM}, {ITEM}", prices) == [
+        "routes[0].meter.tokens: expected a whole number from 0 to 9007199254740992 or a jq"
+        " program, found 1.5",
+        "routes[2].match: GET /items/{id} is already matched by routes[1]",
+    ]
+    assert problems_of(CHAT, "default: {rounding: 1}, other: {prices: {caht: {}}}") == [
+        "plans.default.rounding: expected up or down or half_up, found 1",
+        "plans.other.prices.caht: no route has this name; nearest: chat",
+    ]
