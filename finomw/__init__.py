@@ -5,4 +5,8 @@ The public surface is this module; everything else is the rooms described in the
 
 from __future__ import annotations
 
+from finomw.asgi.middleware import FinoMiddleware
+
 __version__ = "0.1.0"
+
+__all__ = ["FinoMiddleware", "__version__"]

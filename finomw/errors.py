@@ -8,16 +8,16 @@ value: see ``types.Refusal``.
 
 from __future__ import annotations
 
-import json
 from typing import Final, NamedTuple
 
 _QUOTED_MAX: Final = 80
 
 
 def quoted(text: str) -> str:
-    """Text from the outside as an error's one line may show it: quoted, escaped, cut short."""
+    """Text from the outside as an error's one line may show it: cut short, nothing unprintable."""
     cut = text if len(text) <= _QUOTED_MAX else text[:_QUOTED_MAX] + "…"
-    return json.dumps(cut, ensure_ascii=False)
+    printable = (char if char.isprintable() else repr(char)[1:-1] for char in cut)
+    return f'"{"".join(printable)}"'
 
 
 class FinomwError(Exception):

@@ -27,8 +27,13 @@ BANNED = {
 }
 """Names, by the file that alone may use them."""
 
-BROAD_EXCEPTS_ALLOWED: dict[str, int] = {}
-"""Handlers of everything, by file: how many, each with its reason beside it."""
+BROAD_EXCEPTS_ALLOWED = {
+    "journal/files.py": 1,  # closes the descriptor that it opened, and raises again
+}
+"""Handlers of everything, by file: how many, and why."""
+
+LONG_DOCSTRINGS = {"journal/control.py", "journal/format.py", "journal/recovery.py"}
+"""Modules that open with a byte layout or a decision table."""
 
 TREES = {
     path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
@@ -54,7 +59,7 @@ def names(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def caught(handler: ast.ExceptHandler) -> set[str]:
-    """The names of what a handler catches; ``BaseException`` when it names nothing."""
+    """Return the names of what a handler catches; ``BaseException`` when it names nothing."""
     if handler.type is None:
         return {"BaseException"}
     return {node.id for node in ast.walk(handler.type) if isinstance(node, ast.Name)}
@@ -107,7 +112,9 @@ def test_nothing_catches_everything() -> None:
 def test_a_module_says_what_it_is_for(file: str) -> None:
     tree = TREES[file]
     if tree.body:
-        assert 3 <= len((ast.get_docstring(tree) or "").splitlines()) <= 15
+        lines = len((ast.get_docstring(tree) or "").splitlines())
+        assert lines >= 3
+        assert lines <= 15 or file in LONG_DOCSTRINGS
 
 
 @each_file

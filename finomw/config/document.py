@@ -52,7 +52,8 @@ def read(text: str, problems: list[Problem]) -> object:
         column = error.position - before.rfind("\n")
         where = f"line {before.count(chr(10)) + 1}, column {column}"
         raise ConfigError([Problem("", f"{where}: {error.reason}")]) from error
-    except (ValueError, RecursionError) as error:  # an escape past Unicode; nesting without end
+    except (ValueError, OverflowError, RecursionError) as error:
+        # PyYAML checks neither an escape beyond Unicode nor how deep brackets are nested.
         raise ConfigError([Problem("", f"cannot be read as YAML: {error}")]) from error
     return None if node is None else _Reading(problems).value(node, "")
 

@@ -14,9 +14,9 @@ never erases what was said. An event says nothing about a meter where
 * the program fails on an event that is not an object, such as a ping.
 
 Any other failure or value that is no count comes from a wrong value in the event: ``INVALID``.
-Once some event has said a count, the meters nothing was said about get what null gives, as
-the default means it. If no event said anything, all are ``MISSING``: a stream cut before its
-usage is never taken for a call that used 0.
+Once some event has said something about one meter, the others get what null gives them: there a
+default holds. If no event said anything, all are ``MISSING``, defaults or not: a stream cut before
+its usage is never taken for a call that used 0.
 """
 
 from __future__ import annotations

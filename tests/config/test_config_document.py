@@ -65,7 +65,7 @@ def test_aliases_are_read_but_not_merges_nor_loops() -> None:
     assert problems_in("a: &p {x: 1}\nb: {<<: *p}\n") == [
         "b: line 2: merge keys (<<) are not read; aliases are"
     ]
-    assert problems_in("a: &p\n  b: *p\n") == ["a.b: line 2: an alias of what it stands in"]
+    assert problems_in("a: &p\n  b: *p\n") == ["a.b: line 1: an alias of what it stands in"]
 
 
 @pytest.mark.parametrize(

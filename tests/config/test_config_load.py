@@ -13,7 +13,7 @@ from finomw import limits
 from finomw.config.load import load, parse
 from finomw.config.model import Config, FreeRoute, MeteredRoute, Price, Storage
 from finomw.errors import ConfigError
-from finomw.types import OnCrash
+from finomw.types import OnCrash, PlanName, RouteName
 
 WHOLE = """
 data: ./billing
@@ -61,15 +61,16 @@ def test_every_option_is_read() -> None:
     assert config.buffer_usd == 2
     assert config.topup_url == "https://example.com/billing?from=api"
     assert config.storage == Storage(segment_size=128 * limits.KIB, state_size=2 * limits.MIB)
-    plan = config.plans["default"]
+    plan = config.plans[PlanName("default")]
     assert plan.rounding == "half_up"
-    assert plan.prices["chat"].by == ".model"
-    assert plan.prices["chat"].lists["small-1.5"] == {
+    chat_price, search_price = plan.prices.values()
+    assert chat_price.by == ".model"
+    assert chat_price.lists["small-1.5"] == {
         "input_tokens": Price(usd_per_million="0.50"),
         "output_tokens": Price(usd=1),
     }
-    assert plan.prices["search"].by is None
-    assert plan.prices["search"].lists == {"*": {"requests": Price(usd="0.002")}}
+    assert search_price.by is None
+    assert search_price.lists == {"*": {"requests": Price(usd="0.002")}}
     chat, search, health = config.routes
     assert isinstance(chat, MeteredRoute)
     assert chat.hold == {"input_tokens": 4096, "output_tokens": ".max_tokens // 512"}
@@ -117,6 +118,12 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "latin.yaml").write_bytes(b"data: \xe9\n")
     with pytest.raises(ConfigError, match=r"latin\.yaml: not UTF-8 at byte 6"):
         load(tmp_path / "latin.yaml")
+
+
+@pytest.mark.parametrize("value", ['""', '"a\\0"', "1", "[a]"])
+def test_data_is_a_path(value: str) -> None:
+    [problem] = problems_of(f"{{data: {value}, routes: []}}")
+    assert problem.startswith("data: expected the path of a directory, found ")
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "null"])
@@ -216,7 +223,7 @@ def test_keys_are_names_as_written(key: str) -> None:
         """,
         Path(),
     )
-    assert list(config.plans["default"].prices["a"].lists) == [key]
+    assert list(config.plans[PlanName("default")].prices[RouteName("a")].lists) == [key]
 
 
 @settings(derandomize=True, max_examples=300, deadline=None)
@@ -225,13 +232,16 @@ def test_any_text_is_a_config_or_a_config_error(text: str) -> None:
     try:
         parse(text, Path())
     except ConfigError as error:
-        assert error.problems
+        problems = error.problems
+    else:
+        return
+    assert problems
 
 
 _NAMES = st.sampled_from(
-    "data durability storage segment_size plans default prices chat by * requests usd routes"
-    " match name meter hold free on_crash".split()
-)
+    ["data", "durability", "storage", "plans", "default", "prices", "chat", "by", "*", "usd",
+     "routes", "match", "name", "meter", "requests", "hold", "free", "on_crash"]
+)  # fmt: skip
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | _NAMES,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=4),
@@ -245,4 +255,7 @@ def test_any_tree_is_a_config_or_a_config_error(tree: dict[str, object]) -> None
     try:
         parse(yaml.safe_dump(tree), Path())
     except ConfigError as error:
-        assert all(str(problem).isprintable() for problem in error.problems)
+        line = str(error)
+    else:
+        return
+    assert line.isprintable()

@@ -175,6 +175,12 @@ def test_a_default_is_no_count_of_an_event() -> None:
     assert read(meter, [stream_of(b"{}", b"{}")]) == (MISSING, False)
 
 
+def test_null_erases_nothing_also_where_a_program_gives_a_count_on_null() -> None:
+    meter = Meter({"n": "if . == null then 0 else .n end"})
+    usage, _ = read(meter, [stream_of(b'{"n":3}', b'{"n":null}', b"{}")])
+    assert usage == Usage({"n": 3}, UsageStatus.KNOWN, False)
+
+
 def test_an_explicit_zero_is_a_count() -> None:
     assert read(Meter(CHAT), [stream_of(chunk(None, tokens(0, 0)))]) == (known(0, 0), False)
 

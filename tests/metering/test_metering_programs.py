@@ -15,6 +15,7 @@ from finomw.metering.documents import Document
 from finomw.metering.programs import (
     JqProgram,
     PathProgram,
+    Program,
     ProgramFailed,
     compile_program,
     compile_recipe,
@@ -77,10 +78,10 @@ def outcome_of_jq(program: str, text: str) -> object:
     return outputs[0] if outputs else None
 
 
-def outcome_of(program: str, raw: bytes) -> object:
+def outcome_of(program: Program, raw: bytes) -> object:
     """Run the compiled program."""
     try:
-        return compile_program(program).run(Document(raw))
+        return program.run(Document(raw))
     except ProgramFailed:
         return FAILED
 
@@ -98,8 +99,9 @@ def same(one: object, other: object) -> bool:
 @given(program=paths(), value=values)
 def test_a_plain_path_gives_what_jq_gives(program: str, value: Any) -> None:
     text = written(value)
-    assert isinstance(compile_program(program), PathProgram)
-    assert same(outcome_of(program, text.encode()), outcome_of_jq(program, text))
+    compiled = compile_program(program)
+    assert isinstance(compiled, PathProgram)
+    assert same(outcome_of(compiled, text.encode()), outcome_of_jq(program, text))
 
 
 @settings(derandomize=True, max_examples=200, deadline=None)
@@ -124,16 +126,17 @@ def test_a_plain_path_gives_what_jq_gives(program: str, value: Any) -> None:
 )
 def test_any_other_program_gives_what_jq_gives(program: str, value: Any) -> None:
     text = written(value)
-    first_only = f"first({program})"  # an output before a failure is an output
-    assert isinstance(compile_program(program), JqProgram)
-    assert same(outcome_of(program, text.encode()), outcome_of_jq(first_only, text))
+    first_only = f"first({program}\n)"  # an output before a failure is an output
+    compiled = compile_program(program)
+    assert isinstance(compiled, JqProgram)
+    assert same(outcome_of(compiled, text.encode()), outcome_of_jq(first_only, text))
 
 
 @settings(derandomize=True, max_examples=300, deadline=None)
 @given(raw=st.binary(max_size=12), path=paths())
 def test_both_ways_agree_on_any_bytes(raw: bytes, path: str) -> None:
-    by_path = outcome_of(path, raw)
-    by_jq = outcome_of(f"{path} | .", raw)
+    by_path = outcome_of(compile_program(path), raw)
+    by_jq = outcome_of(compile_program(f"{path} | ."), raw)
     assert same(by_path, by_jq)
 
 
@@ -160,8 +163,9 @@ def test_both_ways_agree_on_any_bytes(raw: bytes, path: str) -> None:
     ],
 )
 def test_the_meaning_of_a_path_is_pinned(program: str, text: str, expected: object) -> None:
-    assert isinstance(compile_program(program), PathProgram)
-    assert same(outcome_of(program, text.encode()), expected)
+    compiled = compile_program(program)
+    assert isinstance(compiled, PathProgram)
+    assert same(outcome_of(compiled, text.encode()), expected)
     assert same(outcome_of_jq(program, text), expected)
 
 

@@ -1,0 +1,223 @@
+"""`FinoMiddleware`: what is done once, and where each call goes.
+
+The constructor compiles the configuration; the engine opens with the server's lifespan, or at the
+first call where there is none, and always in the process that serves (after a fork). A call that
+is free or not matched costs a dictionary look-up. A metered one goes from left to right: identify,
+price, hold, app, meter, settle, durable, answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from finomw.asgi.identity import Caller, identify
+from finomw.asgi.lifespan import run_lifespan
+from finomw.asgi.problems import REFUSAL_REASONS, Refused, send_refusal
+from finomw.asgi.quote import Quote, quote
+from finomw.asgi.request import ClientLeft, RequestBody, TooLarge
+from finomw.asgi.responder import Node, Responder
+from finomw.asgi.routes import Matched
+from finomw.asgi.rules import Rule, compile_config
+from finomw.config.load import load
+from finomw.config.model import Config
+from finomw.engine import charge
+from finomw.engine.charge import HoldRequest
+from finomw.engine.durable import Durable
+from finomw.engine.engine import Engine, close_engine, open_engine
+from finomw.errors import (
+    ConfigError,
+    DirectoryError,
+    InvariantBroken,
+    Problem,
+    RecordingFailed,
+)
+from finomw.money.account import remaining_percent
+from finomw.node.housekeeper import Housekeeper
+from finomw.system import require_linux
+from finomw.types import Refusal
+
+logger = logging.getLogger("finomw")
+
+CONFIG_VARIABLE = "FINOMW_CONFIG"
+_UNMETERABLE = frozenset(
+    {"http.response.pathsend", "http.response.zerocopysend", "http.response.trailers"}
+)
+
+
+class FinoMiddleware:
+    """ASGI middleware that charges for the calls of the app inside it.
+
+    ``config`` is the path of a YAML file, a parsed `Config`, or nothing: then the environment
+    variable ``FINOMW_CONFIG`` names the file. Raises `ConfigError` with every problem found,
+    `UnsupportedSystem` on other systems than Linux.
+    """
+
+    def __init__(self, app: ASGIApp, config: str | Path | Config | None = None) -> None:
+        require_linux()
+        self.app = app
+        self._rules = compile_config(_resolve(config))
+        self._engine: Engine | None = None
+        self._housekeeper: Housekeeper | None = None
+        self._served: Node | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._calls = 0
+        self._closing = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection scope."""
+        if scope["type"] == "lifespan":
+            await run_lifespan(self.app, scope, receive, send, self._open, self.close)
+            return
+        if scope["type"] != "http" or _is_preflight(scope):
+            await self.app(scope, receive, send)
+            return
+        matched = self._rules.router.find(scope["method"], scope["path"])
+        if matched is not None and matched.rule is not None:
+            self._calls += 1
+            try:
+                await self._call(matched, matched.rule, scope, receive, send)
+            finally:
+                self._calls -= 1
+                if self._closing and not self._calls:
+                    self._close()
+        elif matched is None and self._rules.config.unmatched == "refuse":
+            await send_refusal(send, Refused("unmatched"))
+        else:
+            await self.app(scope, receive, send)
+
+    async def _call(
+        self, matched: Matched[Rule], rule: Rule, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Run one metered call, from left to right."""
+        try:
+            node = self._node()
+            caller = identify(node.engine, scope)
+            if isinstance(caller, Refused):
+                await send_refusal(send, caller)
+                return
+            request = b""
+            if rule.reads_request:
+                body = RequestBody(receive)
+                request = await body.read(rule.request_max)
+                receive = body.receive
+            quoted = quote(rule, caller.account.plan, matched, request)
+            if isinstance(quoted, Refused):
+                await send_refusal(send, quoted)
+                return
+            held = charge.hold(node.engine, self._hold_request(rule, caller, quoted))
+        except ClientLeft:
+            return
+        except TooLarge:
+            detail = f"This call may send at most {rule.request_max} bytes."
+            await send_refusal(send, Refused("request_too_large", detail))
+            return
+        except (RecordingFailed, DirectoryError, OSError) as error:
+            logger.error("a call was refused: %s", error)
+            await send_refusal(send, Refused("cannot_record"))
+            return
+        if isinstance(held, Refusal):
+            await send_refusal(send, self._refused(held, caller))
+            return
+        head = scope["method"] == "HEAD"
+        responder = Responder(node, rule, quoted.prices, held, head, send)
+        try:
+            node.durable.begin(held.end)
+            await self.app(_metered_scope(scope), receive, responder.send)
+        finally:
+            responder.abandon()
+
+    def _hold_request(self, rule: Rule, caller: Caller, quoted: Quote) -> HoldRequest:
+        return HoldRequest(
+            caller.customer,
+            caller.key,
+            rule.name,
+            quoted.amount,
+            quoted.ceiling,
+            self._rules.buffer,
+            rule.on_crash,
+            quoted.prices.version,
+            quoted.choice,
+        )
+
+    def _refused(self, refusal: Refusal, caller: Caller) -> Refused:
+        """Say why there was no hold, with what helps: how much is left, where to top up."""
+        reason = REFUSAL_REASONS[refusal]
+        extra: dict[str, object] = {"remaining_percent": remaining_percent(caller.account)}
+        if self._rules.config.topup_url is not None:
+            extra["topup_url"] = self._rules.config.topup_url
+        return Refused(reason, extra=extra)
+
+    def _node(self) -> Node:
+        """Return the node as this process and event loop use it, opening it if need be."""
+        loop = asyncio.get_running_loop()
+        node = self._served
+        if node is None or node.engine.pid != os.getpid():
+            node = None
+            self._open()
+        if node is None or self._loop is not loop:
+            if self._engine is None:
+                raise InvariantBroken("an engine that was opened is not there")
+            durable = Durable(self._engine, loop)
+            node = self._served = Node(self._engine, durable, self._rules.config.durability)
+            self._loop = loop
+        return node
+
+    def _open(self) -> None:
+        """Open the engine in this process, and end what dead workers left."""
+        self._closing = False
+        self._served = None
+        if self._engine is not None and self._engine.pid == os.getpid():
+            return
+        self._engine = open_engine(self._rules.config.data)
+        self._housekeeper = Housekeeper(self._engine)
+        self._housekeeper.round()
+        self._housekeeper.start()
+
+    def close(self) -> None:
+        """Close the engine, after the last call under way has ended."""
+        self._closing = True
+        if not self._calls:
+            self._close()
+
+    def _close(self) -> None:
+        engine, housekeeper = self._engine, self._housekeeper
+        self._engine = self._housekeeper = self._served = None
+        if housekeeper is not None:
+            housekeeper.stop()
+        if engine is not None:
+            close_engine(engine)
+
+
+def _resolve(config: str | Path | Config | None) -> Config:
+    """Return a configuration from what the constructor was given."""
+    if isinstance(config, Config):
+        return config
+    if config is None:
+        config = os.environ.get(CONFIG_VARIABLE)
+        if not config:
+            raise ConfigError(
+                [Problem("", f"no configuration: pass config=..., or set {CONFIG_VARIABLE}")]
+            )
+    return load(config)
+
+
+def _is_preflight(scope: Scope) -> bool:
+    """Say whether a browser is asking for permission; it does so without a key."""
+    if scope["method"] != "OPTIONS":
+        return False
+    names = {bytes(name).lower() for name, _ in scope["headers"]}
+    return b"origin" in names and b"access-control-request-method" in names
+
+
+def _metered_scope(scope: Scope) -> Scope:
+    """Hide the ways to answer that cannot be metered; everything else is the app's as it is."""
+    extensions = scope.get("extensions")
+    if not extensions or _UNMETERABLE.isdisjoint(extensions):
+        return scope
+    kept = {name: value for name, value in extensions.items() if name not in _UNMETERABLE}
+    return {**scope, "extensions": kept}

@@ -1,0 +1,154 @@
+"""What a configuration compiles to: everything a call needs, looked up and not worked out.
+
+Programs are compiled, prices are exact rates, and each rule knows whether it has to read the
+request. Whatever only compiling can find wrong (a jq program, an amount) is reported with its path
+in the file, all of it at once, like the rest of the configuration's problems.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from finomw import limits
+from finomw.asgi.routes import Router
+from finomw.config.checks import by_parameter
+from finomw.config.model import Config, FreeRoute, MeteredRoute
+from finomw.config.wording import join
+from finomw.errors import ConfigError, InvalidValue, Problem
+from finomw.metering.documents import Document
+from finomw.metering.estimate import Estimate
+from finomw.metering.meter import Meter
+from finomw.metering.programs import Program, ProgramFailed, compile_program
+from finomw.metering.usage import Usage
+from finomw.money.micros import amount
+from finomw.money.pricing import PriceList, RoutePrices, compile_plan
+from finomw.types import Counts, Micros, OnCrash, PlanName, RouteName, UsageStatus
+
+
+class Choice(NamedTuple):
+    """What ``by`` found in a call, and the prices it selects; ``None`` where there are none."""
+
+    value: str
+    prices: PriceList | None
+
+
+class Chooser:
+    """One route's prices in one plan, and how a call selects among them."""
+
+    def __init__(self, prices: RoutePrices) -> None:
+        self._prices = prices
+        self._parameter = by_parameter(prices.by) if prices.by is not None else None
+        self._program: Program | None = None
+        if prices.by is not None and self._parameter is None:
+            self._program = compile_program(prices.by)
+
+    @property
+    def needs_body(self) -> bool:
+        """Whether the choice is made from the request's JSON."""
+        return self._program is not None
+
+    def choose(self, document: Document, parameters: Mapping[str, str]) -> Choice:
+        """Select the prices of one call; a program that fails on the request finds nothing."""
+        value: object = None
+        if self._parameter is not None:
+            value = parameters.get(self._parameter)
+        elif self._program is not None:
+            try:
+                value = self._program.run(document)
+            except ProgramFailed:
+                value = None
+        shown = value if isinstance(value, str) else "" if value is None else str(value)
+        return Choice(shown[: limits.NAME_BYTES], self._prices.select(value))
+
+
+class Rule:
+    """A compiled metered rule."""
+
+    def __init__(
+        self, route: MeteredRoute, constants: Counts, meter: Meter, ceiling: Estimate
+    ) -> None:
+        self.name: RouteName = route.name
+        self.meter = meter
+        self.unread = Usage(
+            constants, UsageStatus.KNOWN if meter.flat else UsageStatus.MISSING, error=False
+        )
+        """The usage of an answer that is not read: what is constant, and no more."""
+        self.ceiling = ceiling
+        self.flat = meter.flat
+        self.on_crash: OnCrash = route.crash
+        self.charges_unknown = route.estimate == "hold"
+        self.charges_errors = route.charge_errors
+        self.request_max = route.max_request
+        self.body_max = route.max_body
+        self.choosers: dict[PlanName, Chooser] = {}
+        self.reads_request = ceiling.needs_body
+
+
+class Ruleset(NamedTuple):
+    """A compiled configuration. ``buffer`` is in micros."""
+
+    config: Config
+    router: Router[Rule]
+    buffer: Micros
+
+
+def compile_config(config: Config) -> Ruleset:
+    """Compile a configuration. Raises `ConfigError` with every problem found."""
+    problems: list[Problem] = []
+    buffer = 0
+    try:
+        buffer = amount(config.buffer_usd, least=0)
+    except InvalidValue as error:
+        problems.append(Problem("buffer_usd", str(error)))
+    router: Router[Rule] = Router()
+    rules: list[Rule] = []
+    for index, route in enumerate(config.routes):
+        rule = None
+        if isinstance(route, MeteredRoute):
+            rule = _compile_rule(route, join("routes", index), problems)
+            if rule is not None:
+                rules.append(rule)
+        elif not isinstance(route, FreeRoute):
+            problems.append(Problem(join("routes", index), "neither free nor metered"))
+        router.add(route.match, rule)
+    for name, plan in config.plans.items():
+        compiled = compile_plan(name, plan, problems)
+        for route_name, prices in compiled.routes.items() if compiled else ():
+            path = join(join(join("plans", name), "prices"), route_name)
+            chooser = _compile_chooser(prices, join(path, "by"), problems)
+            for rule in rules:
+                if chooser is not None and rule.name == route_name:
+                    rule.choosers[name] = chooser
+                    rule.reads_request |= chooser.needs_body
+    if problems:
+        raise ConfigError(problems)
+    return Ruleset(config, router, buffer)
+
+
+def _compile_rule(route: MeteredRoute, path: str, problems: list[Problem]) -> Rule | None:
+    constants = {name: count for name, count in route.meter.items() if isinstance(count, int)}
+    try:
+        meter = Meter(route.meter)
+    except InvalidValue as error:
+        problems.append(_inside(join(path, "meter"), error))
+        return None
+    try:
+        return Rule(route, constants, meter, Estimate({**constants, **route.hold}))
+    except InvalidValue as error:
+        problems.append(_inside(join(path, "hold"), error))
+        return None
+
+
+def _compile_chooser(prices: RoutePrices, path: str, problems: list[Problem]) -> Chooser | None:
+    try:
+        return Chooser(prices)
+    except InvalidValue as error:
+        problems.append(Problem(path, str(error)))
+        return None
+
+
+def _inside(path: str, error: InvalidValue) -> Problem:
+    """Make ``meter: what`` a problem at ``path.meter``."""
+    meter, _, message = str(error).partition(": ")
+    return Problem(join(path, meter), message)
