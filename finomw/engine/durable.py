@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from finomw.engine.engine import Engine
-from finomw.errors import RecordingFailed
+from finomw.errors import EngineClosed, FinomwError
 from finomw.types import Lsn
 
 INLINE_FLUSH_NS = 1_000 * 1_000
@@ -73,11 +73,8 @@ class Durable:
         try:
             result()
             durable = self._engine.durable()
-        except RecordingFailed as error:
-            for _, done in self._waiting:
-                if not done.done():
-                    done.set_exception(error)
-            self._waiting.clear()
+        except FinomwError as error:
+            self._fail(error)
             return
         still_waiting = []
         for end, done in self._waiting:
@@ -90,7 +87,15 @@ class Durable:
             self._scheduled = True
             self._loop.call_soon(self._flush)
 
+    def _fail(self, error: FinomwError) -> None:
+        """Wake everybody with an error."""
+        for _, done in self._waiting:
+            if not done.done():
+                done.set_exception(error)
+        self._waiting.clear()
+
     def close(self) -> None:
-        """Let the flush thread end."""
+        """Let the flush thread end; who still waits is told so."""
+        self._fail(EngineClosed("the engine was closed before this was on disk"))
         if self._thread is not None:
             self._thread.shutdown(wait=False)

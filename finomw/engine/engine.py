@@ -12,6 +12,7 @@ import itertools
 import logging
 import os
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ from finomw.journal.segment import MissingSegment
 from finomw.journal.workers import Workers
 from finomw.journal.writer import Writer
 from finomw.money.account import After
+from finomw.store import Store
 from finomw.store.accounts import BlockPolicy
 from finomw.types import Lsn, Refusal, WorkerId
 
@@ -60,14 +62,20 @@ class Engine:
         self.pid = os.getpid()
         opened = open_directory(find(path), files, policy)
         self._opened = opened
-        self.directory, self.segments, self.control, self.store, _ = opened
+        self.directory, self.segments, self.control, self._store, _ = opened
         self.workers = Workers(self.directory.workers, self.control)
-        self._apply = Apply(self.store, policy)
+        self._apply = Apply(self._store, policy)
         self._writer = Writer(self.segments)
         self._hold_numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._worker: tuple[WorkerId, FileLock, Flusher] | None = None
         self._closed = False
+
+    @property
+    def store(self) -> Store:
+        """The state; raises `EngineClosed` in a forked child, where LMDB must not be touched."""
+        self._check_open()
+        return self._store
 
     @property
     def worker(self) -> WorkerId:
@@ -80,11 +88,11 @@ class Engine:
 
     def tail(self) -> Lsn:
         """Return the LSN behind the last committed record."""
-        self._check_open()
         return self.store.tail().end
 
     def durable(self) -> Lsn:
-        """Return the LSN up to which everything is on disk; raises `FlushFailed`."""
+        """Return the LSN up to which everything is on disk; raises `RecordingFailed`."""
+        self._check_open()
         if self.control.failed:
             raise RecordingFailed(FAILED)
         return self.control.durable()
@@ -101,12 +109,12 @@ class Engine:
         record (flush failed, no room), and what the command's rule raises; then too nothing has
         changed.
         """
+        self._check_open()
         if self._worker is None:
             self._open_worker()
         return self._execute(command)
 
     def _execute(self, command: records.AnyCommand) -> Executed | Refusal | Earlier:
-        self._check_open()
         if self.control.failed:
             raise RecordingFailed(FAILED)
         try:
@@ -122,7 +130,7 @@ class Engine:
             return self._transact(command)
 
     def _transact(self, command: records.AnyCommand) -> Executed | Refusal | Earlier:
-        store = self.store
+        store = self._store
         with store.write() as txn:
             tail = store.meta.tail(txn)
             result: Result = self._apply(txn, command, tail.number + 1)
@@ -138,7 +146,6 @@ class Engine:
 
     def prepare_next_segment(self) -> None:
         """Have the segment after the one in use ready; raises `OSError` when it cannot be."""
-        self._check_open()
         self._writer.prepare_next(self.store.tail())
 
     def health(self) -> Health:
@@ -149,24 +156,25 @@ class Engine:
 
     def _open_worker(self) -> tuple[WorkerId, FileLock, Flusher]:
         """Become a worker: an id nobody had, a lock that says we live, a slot, a first flush."""
-        with self._lock:
+        self._check_open()
+        with self._lock, ExitStack() as undo, ExitStack() as opening:
             if self._worker is not None:
                 return self._worker
             start = FileLock(self.directory.start_lock)
-            try:
-                start.exclusive()
-                with self.store.read() as txn:
-                    worker = WorkerId(self.store.meta.last_worker(txn) + 1)
-                command = records.OpenWorker(self.clock.now(), worker, self.pid)
-                lock = self.workers.lock(worker)
-                self._execute(command)
-                slot = self.workers.claim_slot(worker, self.segments, self.tail())
-            finally:
-                start.close()
-            flusher = Flusher(
-                self.segments, self.control, slot, self.workers, lambda: self.store.tail().end
-            )
+            opening.callback(start.close)
+            start.exclusive()
+            with self.store.read() as txn:
+                worker = WorkerId(self.store.meta.last_worker(txn) + 1)
+            command = records.OpenWorker(self.clock.now(), worker, self.pid)
+            lock = self.workers.lock(worker)
+            # A lock that outlived a failure would block this engine's own next try.
+            undo.callback(lock.close)
+            self._execute(command)
+            slot = self.workers.claim_slot(worker, self.segments, self.tail())
+            opening.close()
+            flusher = Flusher(self.segments, self.control, slot, self.workers, self.tail)
             flusher.flush()
+            undo.pop_all()
             self._worker = (worker, lock, flusher)
             return self._worker
 
@@ -182,12 +190,13 @@ class Engine:
             worker, lock, flusher = self._worker
             try:
                 flusher.flush()
-                with self.store.read() as txn:
-                    stranded = self.store.holds.of(txn, worker)
+                with self._store.read() as txn:
+                    stranded = self._store.holds.of(txn, worker)
                 if not stranded:
                     self.workers.forget(worker)
             except RecordingFailed as error:
                 logger.error("%s: closing: %s", self.directory.path, error)
+            flusher.close()
             lock.close()
         self._closed = True
         self._opened.close()

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from finomw.engine.apply import Apply
 from finomw.engine.directory import NodeDirectory
 from finomw.engine.replay import replay
-from finomw.errors import DirectoryError, FlushFailed, JournalDamaged
+from finomw.errors import DirectoryError, FlushFailed, JournalDamaged, RecordingFailed
 from finomw.journal import recovery
 from finomw.journal.control import Control
 from finomw.journal.files import Files
@@ -25,7 +25,7 @@ from finomw.journal.reader import Reader
 from finomw.journal.segment import Segments
 from finomw.store import Store
 from finomw.store.accounts import BlockPolicy
-from finomw.store.env import StateUnreadable, allocate, set_aside
+from finomw.store.env import StateUnreadable, set_aside
 from finomw.types import Lsn
 
 logger = logging.getLogger("finomw")
@@ -63,7 +63,11 @@ def open_directory(directory: NodeDirectory, files: Files, policy: BlockPolicy) 
         start.exclusive()
         segments = directory.segments(files)
         undo.callback(segments.close)
-        control = Control(files, directory.control)
+        try:
+            directory.state.mkdir(mode=0o700, exist_ok=True)
+            control = Control(files, directory.control)
+        except OSError as error:
+            raise DirectoryError(f"{directory.path}: cannot be opened: {error}") from error
         undo.callback(control.close)
         if node_lock.try_exclusive():
             store = _recover(directory, segments, control, policy)
@@ -82,22 +86,32 @@ def open_directory(directory: NodeDirectory, files: Files, policy: BlockPolicy) 
 def _recover(
     directory: NodeDirectory, segments: Segments, control: Control, policy: BlockPolicy
 ) -> Store:
-    """Judge the state, rebuild it if need be, and reset the control file; we are alone."""
+    """Judge the state, rebuild it if need be, and reset the control file; we are alone.
+
+    Whatever the page cache says that no flush has vouched for is stored again before it is
+    flushed: an earlier flush may have failed and left the lost pages marked clean.
+    """
     epoch = directory.epoch()
     watermark = control.durable() if control.epoch() is not None else 0
     store = _believable(directory, segments, control, watermark)
-    if store is not None:
-        recovery.zero_behind(segments, store.tail().end)
-    else:
-        control.invalidate()
-        store = _rebuild(directory, segments, watermark, policy)
-    tail = store.tail()
-    try:
-        for segment in segments.between(0, tail.end):
-            segment.file.flush()
-    except OSError as error:
-        raise FlushFailed(f"{segments.directory}: cannot be flushed: {error}") from error
-    control.reset(epoch, tail.end)
+    with ExitStack() as undo:
+        try:
+            if store is not None:
+                undo.callback(store.close)
+                recovery.zero_behind(segments, store.tail().end)
+            else:
+                control.distrust()
+                store = _rebuild(directory, segments, watermark, policy)
+                undo.callback(store.close)
+            end = store.tail().end
+            for segment in segments.between(watermark, end):
+                segment.restore(watermark, end)
+                segment.file.flush()
+        except OSError as error:
+            control.fail()
+            raise FlushFailed(f"{segments.directory}: cannot be flushed: {error}") from error
+        control.reset(epoch, end)
+        undo.pop_all()
     return store
 
 
@@ -108,17 +122,18 @@ def _believable(
     same = control.epoch() == directory.epoch()
     if not same or control.failed:
         return None
-    try:
-        store = _open_state(directory)
-        tail = store.tail()
-        facts = recovery.StartFacts(
-            same, control.failed, recovery.tail_matches(segments, tail, watermark)
-        )
-    except StateUnreadable:
-        return None
-    if recovery.decide_start(facts) is recovery.Start.GO_ON:
-        return store
-    store.close()
+    with ExitStack() as undo:
+        try:
+            store = _open_state(directory)
+            undo.callback(store.close)
+            tail = store.tail()
+        except (StateUnreadable, RecordingFailed):
+            return None
+        matches = recovery.tail_matches(segments, tail, watermark)
+        facts = recovery.StartFacts(same, control.failed, matches)
+        if recovery.decide_start(facts) is recovery.Start.GO_ON:
+            undo.pop_all()
+            return store
     return None
 
 
@@ -131,10 +146,13 @@ def _rebuild(
             str(segments.path(0)), 0, "the journal's first segment is missing", "put it back"
         )
     set_aside(directory.state)
-    store = _open_state(directory)
     reader = Reader(segments, START)
-    count = replay(store, Apply(store, policy), reader)
-    end = recovery.settle_end(segments, reader, watermark)
+    with ExitStack() as undo:
+        store = _open_state(directory)
+        undo.callback(store.close)
+        count = replay(store, Apply(store, policy), reader)
+        end = recovery.settle_end(segments, reader, watermark)
+        undo.pop_all()
     if count or end is not recovery.End.CLEAN:
         logger.warning(
             "%s: rebuilt the state from %d journal records (%s at LSN %d)",
@@ -147,7 +165,5 @@ def _rebuild(
 
 
 def _open_state(directory: NodeDirectory) -> Store:
-    """Open LMDB with all its space allocated."""
-    store = Store(directory.state, directory.node.state_size, directory.node.short_id)
-    allocate(directory.state, directory.node.state_size)
-    return store
+    """Open LMDB."""
+    return Store(directory.state, directory.node.state_size, directory.node.short_id)

@@ -16,6 +16,7 @@ from finomw.types import HoldId, OnCrash, UsageStatus, WorkerId
 
 def sweep(engine: Engine) -> int:
     """End the holds of every dead worker; return how many there were. Raises `RecordingFailed`."""
+    engine.store.forget_dead_readers()
     with engine.store.read() as txn:
         holding = engine.store.holds.workers(txn)
     known = {slot.worker for slot in engine.control.slots() if slot.worker}

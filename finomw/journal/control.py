@@ -114,13 +114,16 @@ class Control:
         load = self.file.load_word
         return Epoch(self.file.load(2 * _WORD, 16), load(4 * _WORD), load(5 * _WORD))
 
-    def invalidate(self) -> None:
-        """Make the next start believe the disk alone."""
-        self.file.store_word(0, 0)
+    def distrust(self) -> None:
+        """Make the next start rebuild the state, should this one not get to its end.
+
+        The watermark stays: what was durable must be found then too.
+        """
+        self.file.store(2 * _WORD, bytes(16))
 
     def reset(self, epoch: Epoch, durable: Lsn) -> None:
         """Begin anew: no slots, no failure, everything before ``durable`` is on disk."""
-        self.invalidate()
+        self.file.store_word(0, 0)
         self.file.store(_WORD, bytes(_SIZE - _WORD))
         self.file.store_word(_WORD, VERSION)
         self.file.store(2 * _WORD, epoch.boot)

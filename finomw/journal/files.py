@@ -11,11 +11,16 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import secrets
 from pathlib import Path
 
 from finomw import limits
 
 _FILL = bytes(limits.MIB)
+
+
+class FileTooShort(OSError):
+    """A file has fewer bytes than what is to be mapped."""
 
 
 class MappedFile:
@@ -33,7 +38,7 @@ class MappedFile:
         self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             if os.fstat(self._fd).st_size < size:
-                raise OSError(f"{path}: shorter than {size} bytes")
+                raise FileTooShort(f"{path}: shorter than {size} bytes")
             self._map = mmap.mmap(self._fd, size)
         except BaseException:
             os.close(self._fd)
@@ -103,8 +108,8 @@ class Files:
         has no metadata to write. The pages are dropped from the cache, because flushing one dirty
         page of the large folios that a bulk write leaves behind costs three times as much.
         """
-        draft = path.with_name(f"{path.name}.{os.getpid()}.draft")
-        fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        draft = _draft_of(path)
+        fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             try:
                 os.posix_fallocate(fd, 0, size)
@@ -123,19 +128,18 @@ class Files:
 
     def write(self, path: Path, data: bytes) -> None:
         """Replace a small file, durably: afterwards it is the old one or the new one, whole."""
-        draft = path.with_name(f"{path.name}.{os.getpid()}.draft")
-        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        draft = _draft_of(path)
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             try:
                 _write_whole(fd, data, 0)
                 os.fsync(fd)
             finally:
                 os.close(fd)
-            os.rename(draft, path)
+            self.rename(draft, path)
         except OSError:
             draft.unlink(missing_ok=True)
             raise
-        self.sync_directory(path.parent)
 
     def rename(self, source: Path, target: Path) -> None:
         """Give a file another name in the same directory, durably."""
@@ -149,6 +153,11 @@ class Files:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+
+def _draft_of(path: Path) -> Path:
+    """Return a name nobody else uses: threads of one process may make the same file at once."""
+    return path.with_name(f"{path.name}.{secrets.token_hex(8)}.draft")
 
 
 def _write_whole(fd: int, data: bytes, offset: int) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from finomw.errors import FlushFailed
+from finomw.errors import EngineClosed, FlushFailed, RecordingFailed
 from finomw.journal.control import Control, Slot
 from finomw.journal.segment import Segments
 from finomw.journal.workers import Workers, heal
@@ -38,22 +38,30 @@ class Flusher:
         self._workers = workers
         self._committed = committed
         self._one_at_a_time = threading.Lock()
+        self._closed = False
 
     def flush(self) -> Lsn:
         """Make durable what was committed before this call; return the durable LSN.
 
-        Raises `FlushFailed` when this or any other flush of the node failed.
+        Raises `FlushFailed` when this or any other flush of the node failed, `RecordingFailed`
+        where it could not begin, which is not final.
         """
         with self._one_at_a_time:
+            if self._closed:
+                raise EngineClosed("the engine was closed before this flush")
             committed = self._committed()
             durable = self._control.durable()
             self._check()
             if committed <= durable:
                 return durable
-            heal(self._control, self._workers, self._segments, committed)
+            try:
+                heal(self._control, self._workers, self._segments, committed, self._slot)
+            except OSError as error:
+                raise RecordingFailed(f"a flush could not begin: {error}") from error
+            segments = list(self._segments.between(durable, committed))
             self._slot.flush_mark = committed
             try:
-                for segment in self._segments.between(durable, committed):
+                for segment in segments:
                     segment.file.flush()
             except OSError as error:
                 self._control.fail()
@@ -63,6 +71,11 @@ class Flusher:
             self._check()
             self._slot.publish(committed)
             return committed
+
+    def close(self) -> None:
+        """Wait for a flush under way in another thread, and refuse the next."""
+        with self._one_at_a_time:
+            self._closed = True
 
     def _check(self) -> None:
         if self._control.failed:

@@ -140,7 +140,7 @@ def _has_bytes(segment: Segment, lsn: Lsn) -> bool:
 def _highest_stamp(segment: Segment, lsn: Lsn) -> Lsn:
     """Return the highest durable LSN named by any valid record from ``lsn`` on, or 0.
 
-    Every aligned place whose third word is its own LSN may be a record; its CRC decides.
+    Every aligned place whose second word is its own LSN may be a record; its CRC decides.
     """
     if not _has_bytes(segment, lsn):
         return 0

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from zlib import crc32
 
-from finomw.errors import JournalDamaged
-from finomw.journal.files import Files, MappedFile
+from finomw.errors import JournalDamaged, RecordingFailed
+from finomw.journal.files import Files, FileTooShort, MappedFile
 from finomw.journal.format import (
     ALIGNMENT,
     HEADER_SIZE,
@@ -96,7 +97,11 @@ class Segments:
         return lsn - lsn % self.size
 
     def at(self, base: Lsn) -> Segment:
-        """Return the segment at ``base``; raises `MissingSegment`, `JournalDamaged`."""
+        """Return the segment at ``base``.
+
+        Raises `MissingSegment`, `JournalDamaged`, and `RecordingFailed` where the process may open
+        no more files: that is no failed flush, and passes.
+        """
         segment = self._opened.get(base)
         return segment if segment is not None else self._open(base)
 
@@ -106,12 +111,17 @@ class Segments:
             file = self.files.map(path, self.size)
         except FileNotFoundError:
             raise MissingSegment(base) from None
-        header = decode_segment_header(file.load(0, HEADER_SIZE), str(path), base)
-        if header.node != self._node or header.size != self.size:
-            file.close()
-            raise JournalDamaged(
-                str(path), base, "this segment belongs to another node", "put the right file back"
-            )
+        except FileTooShort as error:
+            raise JournalDamaged(str(path), base, f"the segment is cut off: {error}") from error
+        except OSError as error:
+            raise RecordingFailed(f"{path}: cannot be mapped: {error.strerror}") from error
+        with ExitStack() as undo:
+            undo.callback(file.close)
+            header = decode_segment_header(file.load(0, HEADER_SIZE), str(path), base)
+            if header.node != self._node or header.size != self.size:
+                hint = "put the right file back"
+                raise JournalDamaged(str(path), base, "this segment belongs to another node", hint)
+            undo.pop_all()
         segment = self._opened[base] = Segment(file, header)
         return segment
 

@@ -58,18 +58,26 @@ class Workers:
         return slot
 
 
-def heal(control: Control, workers: Workers, segments: Segments, committed: Lsn) -> None:
-    """Store again what a worker was flushing when it died; call it before a flush.
+def heal(
+    control: Control,
+    workers: Workers,
+    segments: Segments,
+    committed: Lsn,
+    mine: Slot | None = None,
+) -> None:
+    """Store again what was being flushed when its flusher was cut off; call it before a flush.
 
-    It may have been told of an error that nobody will be told of again, with the pages already
-    marked clean. What is committed never changes, so it can be stored onto itself at any time.
+    A dead worker may have been told of an error that nobody will be told of again, with the pages
+    already marked clean; so may this one, in ``mine``, when a signal's exception cut in. What is
+    committed never changes, so it can be stored onto itself at any time.
     """
     for slot in control.slots():
-        worker = slot.worker
-        if worker and slot.flush_mark and not workers.alive(worker):
-            durable = control.durable()
-            for segment in segments.between(durable, committed):
-                segment.restore(durable, committed)
+        worker, mark = slot.worker, slot.flush_mark
+        own = mine is not None and slot.index == mine.index
+        if worker and mark and (own or not workers.alive(worker)):
+            durable, end = control.durable(), max(committed, mark)
+            for segment in segments.between(durable, end):
+                segment.restore(durable, end)
             slot.flush_mark = 0
 
 

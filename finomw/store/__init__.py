@@ -26,6 +26,7 @@ class Store:
         env = Environment(directory, size)
         self.read = env.read
         self.write = env.write
+        self.forget_dead_readers = env.forget_dead_readers
         self.close = env.close
         with ExitStack() as undo:
             undo.callback(env.close)

@@ -6,9 +6,9 @@ never wait, and transactions that a killed process cannot leave half done. It is
 the state is rebuilt from it. The file is allocated to its map size at once: a store into a sparse
 map on a full disk would kill the process with SIGBUS.
 
-Rules that LMDB does not forgive: a transaction begins and ends on one thread with no ``await``
-inside; nobody opens and closes ``lock.mdb`` beside the environment; an environment never crosses
-a fork.
+Whatever LMDB raises leaves this room as an error of finomw's. Rules that it does not forgive: a
+transaction begins and ends on one thread with no ``await`` inside; nobody opens and closes
+``lock.mdb`` beside the environment; an environment never crosses a fork.
 """
 
 from __future__ import annotations
@@ -29,35 +29,55 @@ Table: TypeAlias = "lmdb._Database"
 
 DATA = "data.mdb"
 _TABLES_MAX = 16
-StateUnreadable = lmdb.Error
+
+
+class StateUnreadable(DirectoryError):
+    """LMDB cannot open the state: it is damaged, or too many processes read it."""
 
 
 class Environment:
-    """One opened LMDB environment."""
+    """One opened LMDB environment, with all the disk space it may ever use.
+
+    Raises `StateUnreadable`, and `DirectoryError` when the disk has no room.
+    """
 
     def __init__(self, directory: Path, size: int) -> None:
         self.directory = directory
-        self._env = lmdb.open(
-            str(directory),
-            map_size=size,
-            max_dbs=_TABLES_MAX,
-            max_readers=limits.STATE_READERS_MAX,
-            writemap=True,
-            sync=False,
-            metasync=False,
-            meminit=False,
-            mode=0o600,
-        )
+        try:
+            self._env = lmdb.open(
+                str(directory),
+                map_size=size,
+                max_dbs=_TABLES_MAX,
+                max_readers=limits.STATE_READERS_MAX,
+                writemap=True,
+                sync=False,
+                metasync=False,
+                meminit=False,
+                mode=0o600,
+            )
+        except lmdb.Error as error:
+            raise StateUnreadable(f"{directory / DATA}: cannot be opened: {error}") from error
+        try:
+            _allocate(directory / DATA, size)
+        except DirectoryError:
+            self._env.close()
+            raise
 
     def table(self, name: str) -> Table:
         """Open a named table, creating it when missing."""
-        return self._env.open_db(name.encode())
+        try:
+            return self._env.open_db(name.encode())
+        except lmdb.Error as error:
+            raise StateUnreadable(f"{self.directory / DATA}: {name}: {error}") from error
 
     @contextmanager
     def read(self) -> Iterator[Txn]:
         """Open a snapshot of everything committed; never hold it across an ``await``."""
-        with self._env.begin(buffers=False) as txn:
-            yield txn
+        try:
+            with self._env.begin(buffers=False) as txn:
+                yield txn
+        except lmdb.Error as error:
+            raise RecordingFailed(f"{self.directory / DATA}: {error}") from error
 
     @contextmanager
     def write(self) -> Iterator[Txn]:
@@ -73,19 +93,27 @@ class Environment:
             raise RecordingFailed(
                 f"{self.directory / DATA}: the state is full; raise storage.state_size"
             ) from error
+        except lmdb.Error as error:
+            raise RecordingFailed(f"{self.directory / DATA}: {error}") from error
+
+    def forget_dead_readers(self) -> None:
+        """Drop the snapshots of killed processes: each keeps every page freed since from reuse."""
+        try:
+            self._env.reader_check()
+        except lmdb.Error as error:
+            raise RecordingFailed(f"{self.directory / DATA}: {error}") from error
 
     def close(self) -> None:
         """Close the environment; none of its transactions may be open."""
         self._env.close()
 
 
-def allocate(directory: Path, size: int) -> None:
-    """Give the state's file all the disk space it may ever use.
+def _allocate(path: Path, size: int) -> None:
+    """Reserve the disk space before anything is stored into the map.
 
-    Raises `DirectoryError` when the disk has no room. Opening ``data.mdb`` beside LMDB is
-    harmless on Linux, unlike ``lock.mdb``: LMDB keeps its locks in the latter.
+    Opening ``data.mdb`` beside LMDB is harmless on Linux, unlike ``lock.mdb``: LMDB keeps its
+    locks in the latter.
     """
-    path = directory / DATA
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         os.posix_fallocate(fd, 0, size)
