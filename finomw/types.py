@@ -56,6 +56,22 @@ class EntryKind(IntEnum):
     ADJUSTMENT = 6
 
 
+class Status(IntEnum):
+    """Whether a customer may call at all; apart from the block mark, and no grant changes it."""
+
+    ACTIVE = 1
+    SUSPENDED = 2
+    CLOSED = 3
+
+
+class HoldState(IntEnum):
+    """What became of a hold."""
+
+    OPEN = 1
+    SETTLED = 2
+    RELEASED = 3
+
+
 class OnCrash(IntEnum):
     """What becomes of a hold whose worker died.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from finomw.config import checks, document
+from finomw.config import checks, document, plan_checks
 from finomw.config.model import Config
 from finomw.config.reader import Reader
 from finomw.errors import ConfigError, Problem
@@ -49,9 +49,8 @@ def parse(text: str, base: Path) -> Config:
     if node is None and not problems:
         raise ConfigError([Problem("", "the file is empty: expected at least routes")])
     options = Reader(problems).options(node, Config, "")
-    checks.check(
-        options.get("routes"), options.get("plans", {}), options.get("durability"), problems
-    )
+    checks.check(options.get("routes"), options.get("durability"), problems)
+    plan_checks.check(options.get("routes"), options.get("plans", {}), problems)
     if problems:
         raise ConfigError(problems)
     config = Config(**options)

@@ -1,10 +1,10 @@
 """The YAML file as values: what the options are called, what they take, what they default to.
 
-A ``Config`` exists only after ``load`` and ``checks`` found nothing wrong, with two exceptions
+A ``Config`` exists only after ``load`` and the checks found nothing wrong, with two exceptions
 that later rooms judge because only they can: amounts of money (``money/micros.py``) and jq
 programs (``metering/``). ``Meta.description`` is what a problem says after ``expected``; a
-``Unit`` beside it tells the reader that a text such as ``16MiB`` is a size, or that the value is
-money, which is never a floating-point number.
+``Unit`` beside it tells the reader that a text such as ``16MiB`` is a size, that a text is a
+point in time, or that the value is money, which is never a floating-point number.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec import Meta
@@ -20,15 +20,24 @@ from msgspec import Meta
 from finomw import limits
 from finomw.config.match import Match
 from finomw.config.wording import join
-from finomw.types import OnCrash, PlanName, RouteName
+from finomw.types import OnCrash, PlanName, RouteName, UnixMicroseconds
 
 REST: Final = "*"
 """The value of ``by`` that stands for all the values without prices of their own."""
+
+COST: Final = "cost"
+"""What a quota of money names in place of meters."""
+
+PeriodName: TypeAlias = Literal["hour", "day", "week", "month", "year"]
+Source: TypeAlias = Literal["quota", "wallet", "credit"]
 
 SIZE_UNITS: Final = {"KiB": limits.KIB, "MiB": limits.MIB, "GiB": limits.GIB}
 
 _NAME: Final = rf"^[A-Za-z0-9_.-]{{1,{limits.NAME_BYTES}}}\Z"
 _NAME_TEXT: Final = f"a name of 1 to {limits.NAME_BYTES} letters, digits, _ . -"
+
+_NO_METERS: Final = ("by", "minimum", "valid_from", COST)
+"""Words that stand where names of meters stand."""
 
 
 class Unit(Enum):
@@ -36,6 +45,7 @@ class Unit(Enum):
 
     BYTES = "bytes"
     USD = "usd"
+    INSTANT = "instant"
 
 
 def _size(least: int, most: int, step: int) -> Meta:
@@ -53,12 +63,14 @@ def _in_units(size: int) -> str:
 
 
 PlanKey: TypeAlias = Annotated[PlanName, Meta(pattern=_NAME, description=_NAME_TEXT)]
+QuotaKey: TypeAlias = Annotated[str, Meta(pattern=_NAME, description=_NAME_TEXT)]
 RouteKey: TypeAlias = Annotated[RouteName, Meta(pattern=_NAME, description=_NAME_TEXT)]
 MeterKey: TypeAlias = Annotated[
     str,
     Meta(
-        pattern=rf"^(?!by\Z)[a-z][a-z0-9_]{{0,{limits.NAME_BYTES - 1}}}\Z",
-        description="a meter's name in lower-case letters, digits and _, other than by",
+        pattern=rf"^(?!(?:{'|'.join(_NO_METERS)})\Z)[a-z][a-z0-9_]{{0,{limits.NAME_BYTES - 1}}}\Z",
+        description="a meter's name in lower-case letters, digits and _, other than "
+        f"{', '.join(_NO_METERS)}",
     ),
 ]
 Usd: TypeAlias = Annotated[
@@ -67,6 +79,17 @@ Usd: TypeAlias = Annotated[
 Quantity: TypeAlias = Annotated[
     Annotated[int, Meta(ge=0, le=limits.COUNT_MAX)] | Annotated[str, Meta(min_length=1)],
     Meta(description=f"a whole number from 0 to {limits.COUNT_MAX} or a jq program"),
+]
+Units: TypeAlias = Annotated[
+    int,
+    Meta(
+        ge=1, le=limits.COUNT_MAX, description=f"a whole number of units, 1 to {limits.COUNT_MAX}"
+    ),
+]
+Instant: TypeAlias = Annotated[
+    UnixMicroseconds,
+    Meta(description="a time with its offset such as 2027-01-01T00:00:00Z"),
+    Unit.INSTANT,
 ]
 BodyBound: TypeAlias = Annotated[int, _size(1, limits.BODY_MAX, 1), Unit.BYTES]
 
@@ -86,8 +109,8 @@ class Storage(Options, frozen=True, kw_only=True):
     ] = limits.STATE_SIZE
 
 
-class Price(Options, frozen=True, kw_only=True):
-    """The price of one meter; exactly one option is set (``money/pricing.py`` sees to it)."""
+class UnitPrice(Options, frozen=True, kw_only=True):
+    """Dollars for each unit, told in one of two ways."""
 
     usd: Usd | None = None
     """Dollars for one unit."""
@@ -95,31 +118,103 @@ class Price(Options, frozen=True, kw_only=True):
     """Dollars for a million units."""
 
 
-Prices: TypeAlias = dict[MeterKey, Price]
+class Package(Options, frozen=True, kw_only=True):
+    """A price for each started block of units of one call."""
+
+    units: Units
+    usd: Usd
+    """Dollars for one block."""
+
+
+class Tier(UnitPrice, frozen=True, kw_only=True):
+    """The price of a range of usage, from above the tier before."""
+
+    up_to: Units | None = None
+    """The last unit of the range; the last tier has none."""
+
+
+Tiers: TypeAlias = Annotated[tuple[Tier, ...], Meta(description="a list of tiers")]
+
+
+class Price(UnitPrice, frozen=True, kw_only=True):
+    """The price of one meter; exactly one option is set."""
+
+    package: Package | None = None
+    tiered: Tiers | None = None
+    """Graduated: each unit at the rate of its own tier."""
+    volume: Tiers | None = None
+    """All units of a call at the rate of the tier that the usage with them reaches."""
+
+
+class Minimum(Options, frozen=True, kw_only=True):
+    """What a call that used anything costs at least."""
+
+    usd: Usd
+
+
+class Prices(Options, frozen=True, kw_only=True):
+    """One list; in the file ``minimum`` stands beside the meters."""
+
+    meters: dict[MeterKey, Price]
+    minimum: Minimum | None = None
 
 
 class RoutePrice(Options, frozen=True, kw_only=True):
-    """A route's prices in one plan.
+    """One version of a route's prices in one plan.
 
     In the file the lists stand beside ``by``; without ``by`` the meters of the one list do.
     """
 
+    valid_from: Instant | None = None
+    """The first moment of this version; ``None`` where it has always been valid."""
     by: str | None = None
     """What chooses the list: a jq program on the request, or ``path.NAME``."""
     lists: dict[str, Prices]
     """Value of ``by`` to its prices; without ``by``, the one list is that of ``REST``."""
+    index: int | None = None
+    """Where the version stands in the file's list; ``None`` where there is no such list."""
 
-    def at(self, path: str) -> Iterator[tuple[str, str, Prices]]:
-        """Each list as value, path in the file and prices; ``path`` is the route's."""
+    def path(self, route: str) -> str:
+        """Return the version's path in the file; ``route`` is that of all the route's prices."""
+        return route if self.index is None else join(route, self.index)
+
+    def at(self, route: str) -> Iterator[tuple[str, str, Prices]]:
+        """Each list as value, path in the file and prices; ``route`` as for ``path``."""
+        path = self.path(route)
         for value, prices in self.lists.items():
             yield value, path if self.by is None else join(path, value), prices
+
+
+Versions: TypeAlias = Annotated[
+    tuple[RoutePrice, ...], Meta(description="prices, or a list of their versions")
+]
+
+
+class PlanQuota(Options, frozen=True, kw_only=True):
+    """What a plan gives for each period: ``units`` of meters, or ``usd`` of ``[cost]``."""
+
+    meters: Annotated[tuple[str, ...], Meta(description="a list of meters, or [cost]")]
+    units: Units | None = None
+    usd: Usd | None = None
+    per: PeriodName | Literal["once"]
+    roll_over: bool = False
+    """Whether what is left at the end of a period is added to the next."""
 
 
 class Plan(Options, frozen=True, kw_only=True):
     """A price plan: what its customers pay."""
 
     rounding: Literal["up", "down", "half_up"] = "up"
-    prices: dict[RouteKey, RoutePrice] = {}
+    unpriced: Literal["refuse", "free"] = "refuse"
+    """What becomes of a call whose route, or value of ``by``, has no prices."""
+    period: PeriodName = "month"
+    """The period whose usage tiers count by."""
+    fund: Annotated[
+        tuple[Source, ...], Meta(description=f"a list of {', '.join(get_args(Source))}")
+    ] = get_args(Source)
+    """What pays, in this order."""
+    quotas: dict[QuotaKey, PlanQuota] = {}
+    prices: dict[RouteKey, Versions] = {}
 
 
 class Route(Options, frozen=True, kw_only=True):
@@ -155,6 +250,8 @@ class MeteredRoute(Route, frozen=True, kw_only=True):
     """What a delivered answer costs whose usage is missing or invalid."""
     on_crash: Literal["settle", "release"] | None = None
     charge_errors: bool = False
+    overrun: Literal["charge", "cap"] = "charge"
+    """Whether a price above the hold is charged whole, or only up to the hold."""
     max_request: BodyBound = limits.REQUEST_BODY_MAX
     max_body: BodyBound = limits.RESPONSE_BODY_MAX
 

@@ -18,12 +18,16 @@ from typing import get_type_hints as type_hints
 
 import msgspec
 
+from finomw.config.instant import parse_instant
 from finomw.config.match import Match, parse_match
 from finomw.config.model import (
     REST,
     SIZE_UNITS,
     FreeRoute,
     MeteredRoute,
+    MeterKey,
+    Minimum,
+    Price,
     Prices,
     Route,
     RoutePrice,
@@ -70,8 +74,10 @@ class Reader:
         bare = _bare(kind)
         if bare is Route:
             return self._route(node, path)
-        if bare is RoutePrice:
-            return self._route_price(node, path)
+        if bare == tuple[RoutePrice, ...]:
+            return self._versions(node, path)
+        if bare is Prices:
+            return self._prices(node, path)
         if _is_struct(bare):
             return self._struct(node, bare, path)
         if get_origin(bare) is dict and isinstance(node, dict):
@@ -88,11 +94,12 @@ class Reader:
         if isinstance(node, FloatText) and _marked(kind, Unit.USD):
             self._add(path, f'a floating-point number: write it in quotes: "{node.text}"')
             return None
-        from_text = _FROM_TEXT.get(_bare(kind)) if isinstance(_bare(kind), type) else None
+        from_text = _from_text(kind)
         try:
-            if from_text is not None and isinstance(node, str):
-                return from_text(node)
-            if node is not None:  # no option takes null: one without a value is left out
+            if from_text is not None:
+                if isinstance(node, str):
+                    return from_text(node)
+            elif node is not None:  # no option takes null: one without a value is left out
                 value = _size_bytes(node) if _marked(kind, Unit.BYTES) else node
                 return msgspec.convert(value, kind)
         except (InvalidValue, msgspec.ValidationError):
@@ -110,21 +117,42 @@ class Reader:
             return self._struct(node, FreeRoute, path)
         return self._struct(node, MeteredRoute, path)
 
-    def _route_price(self, node: object, path: str) -> RoutePrice | None:
+    def _versions(self, node: object, path: str) -> tuple[RoutePrice | None, ...]:
+        if isinstance(node, list):
+            return tuple(self._version(item, join(path, i), i) for i, item in enumerate(node))
+        return (self._version(node, path, None),)
+
+    def _version(self, node: object, path: str, index: int | None) -> RoutePrice | None:
         before = len(self._problems)
-        if isinstance(node, dict) and "by" in node:
-            by = self._leaf(node["by"], str, join(path, "by"))
-            rest = {key: node[key] for key in node if key != "by"}
-            lists = self._value(rest, dict[str, Prices], path)
+        own, rest = _apart(node, ("valid_from", "by"))
+        hints = _hints(RoutePrice)
+        values = {key: self._value(own[key], hints[key], join(path, key)) for key in own}
+        if "by" in own:
+            values["lists"] = self._value(rest, dict[str, Prices], path)
         else:
-            by, lists = None, {REST: self._value(node, Prices, path)}
-        return RoutePrice(by=by, lists=lists) if len(self._problems) == before else None
+            values["lists"] = {REST: self._prices(rest, path)}
+        return RoutePrice(**values, index=index) if len(self._problems) == before else None
+
+    def _prices(self, node: object, path: str) -> Prices | None:
+        before = len(self._problems)
+        own, rest = _apart(node, ("minimum",))
+        values = {key: self._struct(own[key], Minimum, join(path, key)) for key in own}
+        meters = self._value(rest, dict[MeterKey, Price], path)
+        return Prices(meters=meters, **values) if len(self._problems) == before else None
 
     def _wrong(self, path: str, kind: Any, node: object) -> None:
         self._add(path, f"expected {_expected(kind)}, found {shown(node)}")
 
     def _add(self, path: str, message: str) -> None:
         self._problems.append(Problem(path, message))
+
+
+def _apart(node: object, keys: tuple[str, ...]) -> tuple[dict[str, object], object]:
+    """Return what a mapping says for these keys, and the mapping without them."""
+    if not isinstance(node, dict):
+        return {}, node
+    own = {key: node[key] for key in keys if key in node}
+    return own, {key: value for key, value in node.items() if key not in own}
 
 
 def _size_bytes(node: object) -> object:
@@ -140,6 +168,13 @@ def _directory(text: str) -> Path:
 
 _FROM_TEXT: Final[Mapping[type, Callable[[str], object]]] = {Path: _directory, Match: parse_match}
 """Types that the file spells as one text."""
+
+
+def _from_text(kind: Any) -> Callable[[str], object] | None:
+    if _marked(kind, Unit.INSTANT):
+        return parse_instant
+    bare = _bare(kind)
+    return _FROM_TEXT.get(bare) if isinstance(bare, type) else None
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
 from finomw.errors import quoted
@@ -54,3 +54,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Return ``; nearest: X`` when one of ``known`` is close to ``name``, else nothing."""
     found = difflib.get_close_matches(name, list(known), n=1)
     return f"; nearest: {found[0]}" if found else ""
+
+
+def unknown_meter(meter: str, known: Collection[str]) -> str:
+    """Return what to say of a meter that is not among ``known``."""
+    return f"unknown meter{nearest(meter, known)}; meters here: {', '.join(known)}"

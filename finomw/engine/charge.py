@@ -1,19 +1,27 @@
 """The story of a call's money: hold, then settle or release.
 
-Each step is one transaction and one journal record. What comes back carries the LSN behind that
-record: a caller who lets something be seen waits until the durable LSN has passed it.
+Each step is one transaction and one journal record. The price is worked out inside it, because
+quotas and tiered prices depend on what the customer has used by then; the record carries the price
+and what it was worked out from. What comes back carries the LSN behind the record: a caller who
+lets something be seen waits until the durable LSN has passed it.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 from finomw import limits
 from finomw.engine import records
 from finomw.engine.apply import Earlier
+from finomw.engine.due import Due, due_before_hold
 from finomw.engine.engine import Engine, Executed
-from finomw.errors import InvalidValue, InvariantBroken
+from finomw.engine.terms import WALLET_ONLY, Terms
+from finomw.errors import Conflict, InvalidValue, InvariantBroken
 from finomw.money.account import After
+from finomw.money.funding import Available, uncovered, walk
+from finomw.store.env import Txn
+from finomw.store.holds import NOBODY
 from finomw.types import (
     Counts,
     CustomerId,
@@ -22,32 +30,57 @@ from finomw.types import (
     Lsn,
     Micros,
     OnCrash,
+    PlanName,
     Refusal,
     RouteName,
+    UnixMicroseconds,
     UsageStatus,
+    WorkerId,
 )
+
+Worst: TypeAlias = Callable[[Counts, Counts, Counts], Micros]
+"""Highest price of up to these counts, given the usage so far and what other holds may add."""
+
+Pricer: TypeAlias = Callable[[Counts, Counts], Micros]
+"""Price of these counts, given the usage so far."""
+
+_DUE_MAX = 1_000
+"""Commands that one hold may find due; more means that they do not help."""
+
+
+class Reservation(NamedTuple):
+    """What makes a hold explicit: it belongs to no worker and ends by its expiry."""
+
+    expires: UnixMicroseconds
+    resource: str = ""
 
 
 class HoldRequest(NamedTuple):
     """What a call wants set aside.
 
-    ``amount`` is the worst-case price in micros, of the counts in ``ceiling``; ``buffer`` the
-    configured default in micros; ``choice`` the value that selected the price list.
+    ``amount`` is the worst-case price in micros of the counts in ``ceiling``, or how to work it
+    out from what quotas leave; ``buffer`` the configured default in micros; ``choice`` the value
+    that selected the price list; ``counted`` the meters whose usage the price depends on.
     """
 
     customer: CustomerId
     key: KeyHash
     route: RouteName
-    amount: Micros
+    amount: Micros | Worst
     ceiling: Counts
     buffer: Micros
     on_crash: OnCrash
     price_version: str
     choice: str = ""
+    plan: PlanName = PlanName("")
+    terms: Terms = WALLET_ONLY
+    counted: tuple[str, ...] = ()
+    cap: bool = False
+    reservation: Reservation | None = None
 
 
 class Held(NamedTuple):
-    """An open hold of this worker."""
+    """An open hold: ``amount`` micros of wallet and credit."""
 
     hold: HoldId
     amount: Micros
@@ -63,76 +96,169 @@ class Ended(NamedTuple):
 
 
 def hold(engine: Engine, request: HoldRequest) -> Held | Refusal:
-    """Set money aside for a call, or say why not. Raises `RecordingFailed`, `InvalidValue`."""
-    _check_amount("hold", request.amount)
-    worker, number = engine.worker, engine.next_hold_number()
-    done = engine.execute(
-        records.Hold(
-            engine.clock.now(),
-            worker,
-            number,
-            request.customer,
-            request.route,
-            request.amount,
-            request.ceiling,
-            request.buffer,
-            request.on_crash,
-            request.price_version,
-            request.choice,
-            request.key,
-        )
+    """Set money and quota aside, or say why not. Raises `RecordingFailed`, `InvalidValue`.
+
+    What is due first (a period's end, a grant's expiry) is done first, in its own records.
+    """
+    number = 0 if request.reservation else engine.next_hold_number()
+    worker = NOBODY if request.reservation else engine.worker
+    amount = 0
+
+    def decide(txn: Txn) -> records.Hold | Refusal | Due:
+        nonlocal amount
+        command = _decide_hold(engine, txn, request, worker, number)
+        if isinstance(command, records.Hold):
+            amount = command.parts.money
+        return command
+
+    for _ in range(_DUE_MAX):
+        done = engine.decide(decide)
+        if isinstance(done, Refusal):
+            return done
+        if isinstance(done, Executed):
+            place = done.number if request.reservation else number
+            return Held(engine.store.holds.id_of(worker, place), amount, done.end)
+        if isinstance(done, Due):
+            _carry_out(engine, done)
+    raise InvariantBroken(f"what is due for customer {request.customer!r} stays due")
+
+
+def _decide_hold(
+    engine: Engine, txn: Txn, request: HoldRequest, worker: WorkerId, number: int
+) -> records.Hold | Refusal | Due:
+    """Walk the customer's sources inside the transaction."""
+    store, terms = engine.store, request.terms
+    account = store.accounts.get(txn, request.customer)
+    if account is None:
+        return Refusal.UNKNOWN_CUSTOMER
+    now = engine.clock.now()
+    due = due_before_hold(store, txn, request.customer, account, terms, request.counted, now)
+    if due.commands:
+        return due
+    usage = store.quotas.usage(txn, request.customer) if request.counted else None
+    used = _only(usage.used, request.counted) if usage else {}
+    others = _only(usage.held, request.counted) if usage else {}
+
+    def worst(rest: Counts) -> Micros:
+        amount = request.amount
+        return _checked("hold", amount if isinstance(amount, int) else amount(rest, used, others))
+
+    available = []
+    for quota in terms.quotas:
+        row = store.quotas.get(txn, request.customer, quota.name)
+        if row is not None:
+            available.append(Available(quota.name, row.start, row.meters, row.money, row.left))
+    buffer = request.buffer if account.buffer is None else account.buffer
+    parts = walk(account, buffer, terms.order, available, request.ceiling, worst)
+    if isinstance(parts, Refusal):
+        return parts
+    rest = uncovered(parts, request.ceiling) if request.counted else {}
+    reservation = request.reservation
+    return records.Hold(
+        now,
+        worker,
+        number,
+        request.customer,
+        request.key,
+        request.route,
+        request.plan,
+        request.price_version,
+        request.choice,
+        parts,
+        request.ceiling,
+        _only(rest, request.counted),
+        request.buffer,
+        request.on_crash,
+        request.cap,
+        used,
+        others,
+        reservation.expires if reservation else None,
+        reservation.resource if reservation else "",
     )
-    if isinstance(done, Refusal):
-        return done
-    _, end = _executed(done)
-    return Held(engine.store.holds.id_of(worker, number), request.amount, end)
+
+
+def _carry_out(engine: Engine, due: Due) -> None:
+    """Do what is due; another worker may have been faster."""
+    for command in due.commands:
+        try:
+            engine.execute(command)
+        except (Conflict, InvalidValue):
+            return
 
 
 def start(engine: Engine, held: Held) -> Lsn:
     """Record that a streamed answer is about to begin: a crash then settles, not releases."""
-    _, end = _executed(engine.execute(records.Start(engine.clock.now(), held.hold)))
-    return end
+    return _executed(engine.execute(records.Start(engine.clock.now(), held.hold))).end
+
+
+def extend(engine: Engine, hold: HoldId, expires: UnixMicroseconds) -> Lsn:
+    """Move an explicit hold's expiry. Raises `NotFound`, `InvalidValue`."""
+    return _executed(engine.execute(records.Extend(engine.clock.now(), hold, expires))).end
 
 
 def settle(
     engine: Engine,
     hold: HoldId,
-    price: Micros,
+    price: Micros | Pricer,
     counts: Counts,
     usage: UsageStatus,
     note: str = "",
 ) -> Ended:
     """Charge a call's true price in micros and give the rest of its hold back.
 
-    A price above the hold is charged whole, without buffer check, and marked in the ledger. It
-    takes nothing that other calls hold: they have it already. Raises `NotFound` for a hold that
-    has ended, `RecordingFailed`.
+    ``price`` is that of the counts which no quota covers, or how to work it out. Above the hold,
+    it is charged whole and without buffer check, and marked in the ledger, unless the hold is
+    capped. It takes nothing that other calls hold: they have it already. Raises `NotFound` for a
+    hold that has ended, `RecordingFailed`.
     """
-    _check_amount("price", price)
-    command = records.Settle(engine.clock.now(), hold, price, counts, usage, note)
-    account, end = _money(engine.execute(command))
-    return Ended(price, account, end)
+
+    def decide(txn: Txn) -> records.Settle:
+        _, row = engine.store.holds.need(txn, hold)
+        now = engine.clock.now()
+        if isinstance(price, int):
+            return records.Settle(now, hold, _checked("price", price), counts, usage, note)
+        counted = tuple(row.counted)
+        rows = engine.store.quotas.usage(txn, row.customer) if counted else None
+        used = _only(rows.used, counted) if rows else {}
+        amount = _checked("price", price(uncovered(row.parts, counts), used))
+        return records.Settle(now, hold, amount, counts, usage, note, used)
+
+    return _ended(engine.decide(decide))
+
+
+def settle_whole(
+    engine: Engine, hold: HoldId, counts: Counts, usage: UsageStatus, note: str = ""
+) -> Ended:
+    """Charge all that is held, where the true price cannot be known."""
+    command = records.Settle(engine.clock.now(), hold, 0, counts, usage, note, whole=True)
+    return _ended(engine.execute(command))
 
 
 def release(engine: Engine, hold: HoldId, note: str = "") -> Ended:
     """Give a hold back whole. Raises `NotFound` for a hold that has ended, `RecordingFailed`."""
-    account, end = _money(engine.execute(records.Release(engine.clock.now(), hold, note)))
-    return Ended(0, account, end)
+    done = engine.execute(records.Release(engine.clock.now(), hold, note))
+    return _ended(done)
 
 
-def _check_amount(field: str, amount: Micros) -> None:
+def _checked(field: str, amount: Micros) -> Micros:
     if not 0 <= amount <= limits.AMOUNT_MAX:
         raise InvalidValue(f"{field}: {amount} micros is not from 0 to {limits.AMOUNT_MAX}")
+    return amount
 
 
-def _executed(done: Executed | Refusal | Earlier) -> Executed:
+def _only(counts: Counts, meters: tuple[str, ...]) -> Counts:
+    """Return the counts of some meters, each of them present."""
+    return {meter: counts.get(meter, 0) for meter in meters}
+
+
+def _executed(done: Executed | Refusal | Earlier | Due) -> Executed:
     if not isinstance(done, Executed):
         raise InvariantBroken(f"a command of a call came back as {done}")
     return done
 
 
-def _money(done: Executed | Refusal | Earlier) -> tuple[After, Lsn]:
-    result, end = _executed(done)
-    if result is None:
+def _ended(done: Executed | Refusal | Earlier | Due) -> Ended:
+    executed = _executed(done)
+    if executed.result is None:
         raise InvariantBroken("a command about money left no account behind")
-    return result, end
+    return Ended(executed.result.charged, executed.result, executed.end)

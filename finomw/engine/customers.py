@@ -1,47 +1,21 @@
-"""What an owner does: customers, their keys, and the credit they are given.
+"""Customers: who pays, under which plan and terms, and whether they may call at all.
 
-A token is made here, returned once, and forgotten: only its SHA-256 is recorded. A grant is named
-by its source and source id, so that giving it twice gives it once.
+Nothing here sets a balance: money comes and goes by grants, refunds and calls only.
 """
 
 from __future__ import annotations
 
-import hashlib
-import secrets
-from typing import NamedTuple
-
 from finomw import limits
 from finomw.engine import records
-from finomw.engine.apply import Earlier
-from finomw.engine.engine import Engine, Executed
-from finomw.errors import Conflict, InvalidValue, InvariantBroken, NotFound
+from finomw.engine.durably import durably
+from finomw.engine.engine import Engine
+from finomw.errors import InvalidValue
 from finomw.money.account import Account
 from finomw.money.entries import check_name
-from finomw.store.keys import KeyRow
-from finomw.store.ledger import LedgerRow
-from finomw.types import CustomerId, KeyHash, Lsn, Micros, PlanName
+from finomw.money.periods import check_zone
+from finomw.types import CustomerId, Micros, PlanName
 
-TOKEN_PREFIX = "fino_"
-
-
-class NewKey(NamedTuple):
-    """A key just made, with the only copy of its token there will ever be."""
-
-    token: str
-    key: KeyHash
-
-
-class Granted(NamedTuple):
-    """A grant: the balance after it, and whether it had been given before."""
-
-    balance: Micros
-    repeated: bool
-    end: Lsn
-
-
-def hash_token(token: str) -> KeyHash:
-    """Return under which hash a bearer token is known."""
-    return KeyHash(hashlib.sha256(token.encode()).digest())
+DEFAULT_ZONE = "UTC"
 
 
 def add_customer(
@@ -50,78 +24,73 @@ def add_customer(
     plan: PlanName,
     name: str = "",
     buffer: Micros | None = None,
-) -> Lsn:
+    zone: str = DEFAULT_ZONE,
+) -> None:
     """Create a customer with an empty account, durably. Raises `Conflict`, `InvalidValue`.
 
-    ``buffer`` in micros replaces the configured default for this customer.
+    ``buffer`` in micros replaces the configured default for this customer; ``zone`` is the time
+    zone that the plan's periods follow.
     """
     check_name("customer", customer, limits.CUSTOMER_ID_BYTES)
     check_name("plan", plan, limits.NAME_BYTES)
     if name:
         check_name("name", name, limits.NOTE_BYTES)
-    if buffer is not None and not 0 <= buffer <= limits.AMOUNT_MAX:
-        raise InvalidValue(f"buffer: {buffer} micros is not from 0 to {limits.AMOUNT_MAX}")
-    command = records.AddCustomer(engine.clock.now(), customer, plan, name, buffer)
-    return _durably(engine, engine.execute(command))
+    if buffer is not None:
+        _check_amount("buffer", buffer)
+    check_zone(zone)
+    durably(engine, records.AddCustomer(engine.clock.now(), customer, plan, name, buffer, zone))
 
 
-def create_key(engine: Engine, customer: CustomerId, name: str = "") -> NewKey:
-    """Make a key for a customer, durably. Raises `NotFound`, `InvalidValue`."""
-    if name:
-        check_name("name", name, limits.NAME_BYTES)
-    token = TOKEN_PREFIX + secrets.token_urlsafe(32)
-    key = hash_token(token)
-    command = records.CreateKey(engine.clock.now(), key, customer, token[-4:], name)
-    _durably(engine, engine.execute(command))
-    return NewKey(token, key)
-
-
-def revoke_key(engine: Engine, key: KeyHash) -> Lsn:
-    """Refuse a key from now on, durably. Raises `Conflict` when it was revoked before."""
-    with engine.store.read() as txn:
-        row = engine.store.keys.get(txn, key)
-    if row is None:
-        raise NotFound("this key does not exist")
-    if row.revoked is not None:
-        raise Conflict("this key was revoked before")
-    return _durably(engine, engine.execute(records.RevokeKey(engine.clock.now(), key)))
-
-
-def find_key(engine: Engine, start: str) -> tuple[KeyHash, KeyRow]:
-    """Return the one key whose hash begins with these hex digits, or whose token this is.
-
-    Raises `NotFound`, `InvalidValue` where several keys begin so.
-    """
-    wanted = hash_token(start).hex() if start.startswith(TOKEN_PREFIX) else start.lower()
-    with engine.store.read() as txn:
-        found = [item for item in engine.store.keys.items(txn) if item[0].hex().startswith(wanted)]
-    if not wanted or not found:
-        raise NotFound(f"no key begins with {start[:12]!r}")
-    if len(found) > 1:
-        raise InvalidValue(f"key: {len(found)} keys begin with {start[:12]!r}; give more digits")
-    return found[0]
-
-
-def grant(
+def set_terms(
     engine: Engine,
     customer: CustomerId,
-    amount: Micros,
-    source: str,
-    source_id: str,
-    note: str = "",
-) -> Granted:
-    """Give credit, durably, once for each ``(source, source_id)`` of a customer.
+    credit_limit: Micros | None = None,
+    buffer: Micros | None = None,
+) -> None:
+    """Change a customer's credit limit or buffer, in micros; ``None`` leaves it as it is."""
+    for field, amount in (("credit_limit", credit_limit), ("buffer", buffer)):
+        if amount is not None:
+            _check_amount(field, amount)
+    durably(engine, records.SetTerms(engine.clock.now(), customer, credit_limit, buffer))
 
-    Raises `NotFound`, `InvalidValue`, and `Conflict` when the name stands for another grant.
+
+def suspend(engine: Engine, customer: CustomerId, reason: str) -> None:
+    """Refuse a customer's new calls until `resume`, whatever the balance; no grant changes it."""
+    check_name("reason", reason, limits.NOTE_BYTES)
+    durably(engine, records.Suspend(engine.clock.now(), customer, reason))
+
+
+def resume(engine: Engine, customer: CustomerId, reason: str) -> None:
+    """End a suspension. Raises `Conflict` where there is none."""
+    check_name("reason", reason, limits.NOTE_BYTES)
+    durably(engine, records.Resume(engine.clock.now(), customer, reason))
+
+
+def subscribe(engine: Engine, customer: CustomerId, plan: PlanName, zone: str) -> None:
+    """Begin a plan now: its periods start today in the time zone, earlier quotas are gone."""
+    check_name("plan", plan, limits.NAME_BYTES)
+    check_zone(zone)
+    durably(engine, records.Subscribe(engine.clock.now(), customer, plan, zone))
+
+
+def unsubscribe(engine: Engine, customer: CustomerId) -> None:
+    """Leave a customer without a plan: nothing has a price for them."""
+    durably(engine, records.Unsubscribe(engine.clock.now(), customer))
+
+
+def change_plan(engine: Engine, customer: CustomerId, plan: PlanName) -> None:
+    """Put a customer on another plan from now on; periods under way go on."""
+    check_name("plan", plan, limits.NAME_BYTES)
+    durably(engine, records.ChangePlan(engine.clock.now(), customer, plan))
+
+
+def delete_customer(engine: Engine, customer: CustomerId, erase: bool = False) -> None:
+    """Close an account: keys go, what is left is refunded, what is owed is granted.
+
+    The ledger stays unless ``erase`` is given: then entries and name go too, whose sums are 0 by
+    then. Raises `Conflict` while holds are open.
     """
-    if not 0 < amount <= limits.AMOUNT_MAX:
-        raise InvalidValue(f"amount: {amount} micros is not from 1 to {limits.AMOUNT_MAX}")
-    if note:
-        check_name("note", note, limits.NOTE_BYTES)
-    command = records.Grant(engine.clock.now(), customer, amount, source, source_id, note)
-    done = engine.execute(command)
-    end = _durably(engine, done)
-    return Granted(get_account(engine, customer).balance, isinstance(done, Earlier), end)
+    durably(engine, records.DeleteCustomer(engine.clock.now(), customer, erase))
 
 
 def get_account(engine: Engine, customer: CustomerId) -> Account:
@@ -130,16 +99,6 @@ def get_account(engine: Engine, customer: CustomerId) -> Account:
         return engine.store.accounts.need(txn, customer)
 
 
-def ledger(engine: Engine, customer: CustomerId, limit: int) -> list[LedgerRow]:
-    """Return up to ``limit`` of a customer's entries, newest first. Raises `NotFound`."""
-    with engine.store.read() as txn:
-        engine.store.accounts.need(txn, customer)
-        rows = engine.store.ledger.newest_first(txn, customer)
-        return [row for row, _ in zip(rows, range(limit), strict=False)]
-
-
-def _durably(engine: Engine, done: object) -> Lsn:
-    """Wait until what was done, or found done before, is on disk."""
-    if not isinstance(done, Executed | Earlier):
-        raise InvariantBroken(f"an owner's command came back as {done}")
-    return engine.flush()
+def _check_amount(field: str, amount: Micros) -> None:
+    if not 0 <= amount <= limits.AMOUNT_MAX:
+        raise InvalidValue(f"{field}: {amount} micros is not from 0 to {limits.AMOUNT_MAX}")

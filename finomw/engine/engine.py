@@ -12,6 +12,7 @@ import itertools
 import logging
 import os
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -20,9 +21,10 @@ from finomw.clock import Clock, SystemClock
 from finomw.engine import records
 from finomw.engine.apply import Apply, Earlier, Result
 from finomw.engine.directory import find
+from finomw.engine.due import Due
 from finomw.engine.opening import open_directory
 from finomw.engine.policy import BelowZero
-from finomw.errors import EngineClosed, RecordingFailed
+from finomw.errors import EngineClosed, InvariantBroken, RecordingFailed
 from finomw.journal.files import Files
 from finomw.journal.flush import FAILED, Flusher
 from finomw.journal.locks import FileLock
@@ -32,25 +34,31 @@ from finomw.journal.writer import Writer
 from finomw.money.account import After
 from finomw.store import Store
 from finomw.store.accounts import BlockPolicy
+from finomw.store.env import Txn
 from finomw.types import Lsn, Refusal, WorkerId
 
 logger = logging.getLogger("finomw")
 
 
 class Executed(NamedTuple):
-    """A command that was applied: its result, and the LSN behind its record."""
+    """A command that was applied: its result, the LSN behind its record, the record's number."""
 
     result: After | None
     end: Lsn
+    number: int
 
 
 class Health(NamedTuple):
-    """What an operator wants to know. LSNs and bytes; ``worker`` is 0 before the first write."""
+    """What an operator wants to know.
+
+    ``worker`` is 0 before the first write; ``alerts`` counts what reconciliation found.
+    """
 
     failed: bool
     worker: WorkerId
     tail: Lsn
     durable: Lsn
+    alerts: int
 
 
 class Engine:
@@ -70,6 +78,7 @@ class Engine:
         self._lock = threading.Lock()
         self._worker: tuple[WorkerId, FileLock, Flusher] | None = None
         self._closed = False
+        self._alerts = 0
 
     @property
     def store(self) -> Store:
@@ -103,22 +112,33 @@ class Engine:
         return (self._worker or self._open_worker())[2].flush()
 
     def execute(self, command: records.AnyCommand) -> Executed | Refusal | Earlier:
-        """Decide, apply and record one command in one transaction.
+        """Apply and record one command in one transaction; see `decide`."""
+        done = self.decide(lambda _: command)
+        if not isinstance(done, Executed | Refusal | Earlier):
+            raise InvariantBroken(f"a command came back as {done}")
+        return done
 
-        A refusal and a repetition change nothing. Raises `RecordingFailed` when the node cannot
-        record (flush failed, no room), and what the command's rule raises; then too nothing has
-        changed.
+    def decide(
+        self, decide: Callable[[Txn], records.AnyCommand | Refusal | Due]
+    ) -> Executed | Refusal | Earlier | Due:
+        """Let ``decide`` read the store, then apply and record its command: one transaction.
+
+        A refusal, a repetition and what is due first change nothing. Raises `RecordingFailed` when
+        the node cannot record (flush failed, no room), and what the command's rule raises; then
+        too nothing has changed. ``decide`` may be asked twice.
         """
-        self._check_open()
         if self._worker is None:
             self._open_worker()
-        return self._execute(command)
+        return self._decide(decide)
 
-    def _execute(self, command: records.AnyCommand) -> Executed | Refusal | Earlier:
+    def _decide(
+        self, decide: Callable[[Txn], records.AnyCommand | Refusal | Due]
+    ) -> Executed | Refusal | Earlier | Due:
+        self._check_open()
         if self.control.failed:
             raise RecordingFailed(FAILED)
         try:
-            return self._transact(command)
+            return self._transact(decide)
         except MissingSegment as missing:
             # The housekeeper did not get to it: make it here, outside the transaction.
             try:
@@ -127,11 +147,17 @@ class Engine:
                 raise RecordingFailed(
                     f"{self.directory.journal}: no room for the next segment: {error.strerror}"
                 ) from error
-            return self._transact(command)
+            return self._transact(decide)
 
-    def _transact(self, command: records.AnyCommand) -> Executed | Refusal | Earlier:
-        store = self._store
+    def _transact(
+        self, decide: Callable[[Txn], records.AnyCommand | Refusal | Due]
+    ) -> Executed | Refusal | Earlier | Due:
+        store = self.store
         with store.write() as txn:
+            command = decide(txn)
+            if isinstance(command, Refusal | Due):
+                txn.abort()
+                return command
             tail = store.meta.tail(txn)
             result: Result = self._apply(txn, command, tail.number + 1)
             if isinstance(result, Refusal | Earlier):
@@ -142,7 +168,7 @@ class Engine:
             store.meta.set_tail(txn, record.tail)
             # The last step before the commit, so that little can come between the two.
             self._writer.store(record)
-        return Executed(result, record.tail.end)
+        return Executed(result, record.tail.end, record.tail.number)
 
     def prepare_next_segment(self) -> None:
         """Have the segment after the one in use ready; raises `OSError` when it cannot be."""
@@ -152,7 +178,11 @@ class Engine:
         """Return the engine's state for people and probes; never raises for a failed node."""
         worker = self._worker[0] if self._worker else WorkerId(0)
         tail = self.store.tail().end
-        return Health(self.control.failed, worker, tail, self.control.durable())
+        return Health(self.control.failed, worker, tail, self.control.durable(), self._alerts)
+
+    def count_alerts(self, count: int) -> None:
+        """Count what a person has to look at; shown by `health`."""
+        self._alerts += count
 
     def _open_worker(self) -> tuple[WorkerId, FileLock, Flusher]:
         """Become a worker: an id nobody had, a lock that says we live, a slot, a first flush."""
@@ -169,7 +199,7 @@ class Engine:
             lock = self.workers.lock(worker)
             # A lock that outlived a failure would block this engine's own next try.
             undo.callback(lock.close)
-            self._execute(command)
+            self._decide(lambda _: command)
             slot = self.workers.claim_slot(worker, self.segments, self.tail())
             opening.close()
             flusher = Flusher(self.segments, self.control, slot, self.workers, self.tail)

@@ -1,9 +1,10 @@
 """The journal's records: every command that changes the node, complete with its inputs.
 
 A record's body is msgpack ``[command, result]``. The command carries every input its decision
-took from outside the store (price, buffer, time, …), so that replay reads neither the
-configuration nor the clock; the result is what the store's rules made of it, and replay must
-reach it again. Tags are frozen numbers; a new field goes at the end, with a default.
+took from outside the store (price, buffer, time, period, …), so that replay reads neither the
+configuration nor the clock nor the time zones; the result is what the store's rules made of it,
+and replay must reach it again. Tags are frozen numbers; a new field goes at the end, with a
+default.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from typing import TypeAlias
 import msgspec
 
 from finomw.money.account import After
+from finomw.money.funding import Parts
 from finomw.types import (
     Counts,
     CustomerId,
+    Fund,
     HoldId,
     KeyHash,
     Micros,
@@ -42,12 +45,13 @@ class OpenWorker(Command, frozen=True, tag=1):
 
 
 class AddCustomer(Command, frozen=True, tag=2):
-    """A new customer with an empty account."""
+    """A new customer with an empty account, subscribed to a plan."""
 
     customer: CustomerId
     plan: PlanName
     name: str
     buffer: Micros | None
+    zone: str = "UTC"
 
 
 class CreateKey(Command, frozen=True, tag=3):
@@ -66,29 +70,41 @@ class RevokeKey(Command, frozen=True, tag=4):
 
 
 class Grant(Command, frozen=True, tag=5):
-    """Credit given."""
+    """Credit given to the wallet; on the fund ``CREDIT`` a payment of what is owed."""
 
     customer: CustomerId
     amount: Micros
     source: str
     source_id: str
     note: str
+    fund: Fund = Fund.WALLET
+    expires: UnixMicroseconds | None = None
 
 
 class Hold(Command, frozen=True, tag=6):
-    """Money set aside for a call. ``buffer`` is the configured default, in micros."""
+    """Money and quota set aside. ``buffer`` is the configured default, in micros.
+
+    ``used`` and ``others`` are the usage and the open holds' counts that it was priced from.
+    """
 
     worker: WorkerId
     number: int
     customer: CustomerId
+    key: KeyHash
     route: RouteName
-    amount: Micros
-    ceiling: Counts
-    buffer: Micros
-    on_crash: OnCrash
+    plan: PlanName
     price_version: str
     choice: str
-    key: KeyHash
+    parts: Parts
+    ceiling: Counts
+    counted: Counts
+    buffer: Micros
+    on_crash: OnCrash
+    cap: bool
+    used: Counts
+    others: Counts
+    expires: UnixMicroseconds | None = None
+    resource: str = ""
 
 
 class Start(Command, frozen=True, tag=7):
@@ -98,13 +114,19 @@ class Start(Command, frozen=True, tag=7):
 
 
 class Settle(Command, frozen=True, tag=8):
-    """A call's true price replaces its hold."""
+    """A call's true price replaces its hold.
+
+    ``price`` is in micros, of what no quota of units covers, at the usage ``used``. With
+    ``whole``, all that is held is charged, whatever the counts.
+    """
 
     hold: HoldId
     price: Micros
     counts: Counts
     usage: UsageStatus
     note: str
+    used: Counts = {}
+    whole: bool = False
 
 
 class Release(Command, frozen=True, tag=9):
@@ -114,8 +136,136 @@ class Release(Command, frozen=True, tag=9):
     note: str
 
 
+class Suspend(Command, frozen=True, tag=10):
+    """New calls are refused, whatever the balance."""
+
+    customer: CustomerId
+    reason: str
+
+
+class Resume(Command, frozen=True, tag=11):
+    """A suspension ends."""
+
+    customer: CustomerId
+    reason: str
+
+
+class Refund(Command, frozen=True, tag=12):
+    """A grant, or a part of it, is taken back."""
+
+    customer: CustomerId
+    amount: Micros
+    source: str
+    source_id: str
+    of_source: str
+    of_source_id: str
+    note: str
+
+
+class Adjust(Command, frozen=True, tag=13):
+    """Reconciliation explains a difference of ``amount`` micros between ledger and account.
+
+    ``found`` is what the account said, the one value that replay takes instead of computing it:
+    the balance, or what is owed on the credit.
+    """
+
+    customer: CustomerId
+    fund: Fund
+    amount: Micros
+    found: Micros
+    note: str
+
+
+class SetTerms(Command, frozen=True, tag=14):
+    """What an owner agreed with a customer; ``None`` leaves a value as it is."""
+
+    customer: CustomerId
+    credit_limit: Micros | None
+    buffer: Micros | None
+
+
+class Subscribe(Command, frozen=True, tag=15):
+    """A plan begins now: periods start anew, quotas of before are gone."""
+
+    customer: CustomerId
+    plan: PlanName
+    zone: str
+
+
+class Unsubscribe(Command, frozen=True, tag=16):
+    """The customer has no plan: nothing has a price for them."""
+
+    customer: CustomerId
+
+
+class ChangePlan(Command, frozen=True, tag=17):
+    """Another plan from now on; periods under way and their quotas go on."""
+
+    customer: CustomerId
+    plan: PlanName
+
+
+class PeriodEnd(Command, frozen=True, tag=18):
+    """A period of a quota ended and the next begins; ``quota`` is empty for the usage.
+
+    ``ended`` is the start of the period that ended, ``None`` where there was none before.
+    ``units`` is what the new period gives, what rolls over included.
+    """
+
+    customer: CustomerId
+    quota: str
+    ended: UnixMicroseconds | None
+    start: UnixMicroseconds
+    end: UnixMicroseconds | None
+    meters: tuple[str, ...]
+    money: bool
+    units: int
+
+
+class Extend(Command, frozen=True, tag=19):
+    """An explicit hold lives on."""
+
+    hold: HoldId
+    expires: UnixMicroseconds
+
+
+class Expire(Command, frozen=True, tag=20):
+    """What is unspent of a grant, and not held by a call, is taken back at its date."""
+
+    customer: CustomerId
+    source: str
+    source_id: str
+
+
+class DeleteCustomer(Command, frozen=True, tag=21):
+    """The account is closed at zero; with ``erase``, what names the customer goes too."""
+
+    customer: CustomerId
+    erase: bool
+
+
 AnyCommand: TypeAlias = (
-    OpenWorker | AddCustomer | CreateKey | RevokeKey | Grant | Hold | Start | Settle | Release
+    OpenWorker
+    | AddCustomer
+    | CreateKey
+    | RevokeKey
+    | Grant
+    | Hold
+    | Start
+    | Settle
+    | Release
+    | Suspend
+    | Resume
+    | Refund
+    | Adjust
+    | SetTerms
+    | Subscribe
+    | Unsubscribe
+    | ChangePlan
+    | PeriodEnd
+    | Extend
+    | Expire
+    | DeleteCustomer
 )
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -7,10 +7,12 @@ started is released; a started one, and one of a flat price, is settled at its h
 
 from __future__ import annotations
 
-from finomw.engine import charge
+from finomw.engine import records
 from finomw.engine.engine import Engine
 from finomw.errors import NotFound
 from finomw.journal.workers import heal
+from finomw.store.env import Txn
+from finomw.store.holds import NOBODY
 from finomw.types import HoldId, OnCrash, UsageStatus, WorkerId
 
 
@@ -26,26 +28,44 @@ def sweep(engine: Engine) -> int:
             ended += _end_all(engine, worker)
             heal(engine.control, engine.workers, engine.segments, engine.tail())
             engine.workers.forget(worker)
-    return ended
+    return ended + _end_expired(engine)
+
+
+def _end_expired(engine: Engine) -> int:
+    """End the explicit holds whose expiry has passed."""
+    with engine.store.read() as txn:
+        explicit = engine.store.holds.of(txn, NOBODY)
+    now = engine.clock.now()
+    return sum(
+        _end(engine, named.hold, "the hold expired")
+        for named in explicit
+        if named.row.expires is not None and named.row.expires <= now
+    )
 
 
 def _end_all(engine: Engine, worker: WorkerId) -> int:
     with engine.store.read() as txn:
         holds = engine.store.holds.of(txn, worker)
-    return sum(_end(engine, hold, f"worker {worker} died") for hold in holds)
+    return sum(_end(engine, named.hold, f"worker {worker} died") for named in holds)
 
 
 def _end(engine: Engine, hold: HoldId, note: str) -> bool:
-    """End one hold; ``False`` when another process was faster."""
+    """End one hold; ``False`` when another process was faster, or has just extended it."""
+
+    def decide(txn: Txn) -> records.Settle | records.Release:
+        _, row = engine.store.holds.need(txn, hold)
+        now = engine.clock.now()
+        if row.expires is not None and row.expires > now:
+            raise NotFound(f"hold {hold} was extended")
+        if row.on_crash is OnCrash.SETTLE and not row.started:
+            known = UsageStatus.KNOWN
+            return records.Settle(now, hold, 0, row.ceiling, known, note, whole=True)
+        if row.started:
+            return records.Settle(now, hold, 0, {}, UsageStatus.PARTIAL, note, whole=True)
+        return records.Release(now, hold, note)
+
     try:
-        with engine.store.read() as txn:
-            _, row = engine.store.holds.need(txn, hold)
-        if row.started or row.on_crash is OnCrash.SETTLE:
-            flat = row.on_crash is OnCrash.SETTLE and not row.started
-            usage = UsageStatus.KNOWN if flat else UsageStatus.PARTIAL
-            charge.settle(engine, hold, row.amount, row.ceiling if flat else {}, usage, note)
-        else:
-            charge.release(engine, hold, note)
+        engine.decide(decide)
     except NotFound:
         return False
     return True

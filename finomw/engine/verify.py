@@ -7,7 +7,7 @@ holds. Reads only; what it finds is returned, not mended.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from typing import NamedTuple
 
 from finomw.engine.engine import Engine
@@ -15,7 +15,7 @@ from finomw.errors import JournalDamaged
 from finomw.journal.format import START, Tail
 from finomw.journal.reader import Reader
 from finomw.store.env import Txn
-from finomw.types import CustomerId, Lsn
+from finomw.types import CustomerId, Fund, Lsn
 
 
 class Verified(NamedTuple):
@@ -33,21 +33,20 @@ def verify(engine: Engine) -> Verified:
     """Check the whole directory against itself; raises only when it cannot be read at all."""
     with engine.store.read() as txn:
         tail = engine.store.meta.tail(txn)
-        customers, entries, holds, faults = _check_state(engine, txn)
-    faults = _check_journal(engine, tail) + faults
-    return Verified(tail.number, tail.end, customers, entries, holds, tuple(faults))
+        checked = _check_state(engine, txn)
+    faults = check_journal(engine, tail) + checked.faults
+    return Verified(
+        tail.number, tail.end, checked.customers, checked.entries, checked.open_holds, tuple(faults)
+    )
 
 
-def _check_journal(engine: Engine, tail: Tail) -> list[str]:
-    """Follow the chain to the tail that the state names."""
+def check_journal(engine: Engine, tail: Tail) -> list[str]:
+    """Follow the chain to the tail that the state names; return what is wrong with it."""
     reader = Reader(engine.segments, START)
-    try:
-        if tail.number:
-            for record in reader:
-                if record.end >= tail.end:
-                    break
-    except JournalDamaged as error:
-        return [str(error)]
+    if tail.number:
+        for record in reader:
+            if record.end >= tail.end:
+                break
     if reader.tail == tail:
         return []
     path = engine.segments.path(engine.segments.base_of(reader.tail.end - 1))
@@ -57,28 +56,60 @@ def _check_journal(engine: Engine, tail: Tail) -> list[str]:
     ]
 
 
-def _check_state(engine: Engine, txn: Txn) -> tuple[int, int, int, list[str]]:
-    """Compare sums in one snapshot."""
+def ledger_sums(engine: Engine, txn: Txn) -> Counter[tuple[CustomerId, Fund]]:
+    """Return the sum of each customer's and fund's entries, in micros."""
+    sums: Counter[tuple[CustomerId, Fund]] = Counter()
+    for customer, entry in engine.store.ledger.items(txn):
+        sums[customer, entry.fund] += entry.amount
+    return sums
+
+
+class _Checked(NamedTuple):
+    customers: int
+    entries: int
+    open_holds: int
+    faults: list[str]
+
+
+def _check_state(engine: Engine, txn: Txn) -> _Checked:
+    """Compare sums in one snapshot: accounts with entries and holds, quotas with holds."""
     store = engine.store
-    sums: defaultdict[CustomerId, int] = defaultdict(int)
-    entries = 0
-    for customer, entry in store.ledger.items(txn):
-        sums[customer] += entry.amount
-        entries += 1
-    held: defaultdict[CustomerId, int] = defaultdict(int)
+    sums = ledger_sums(engine, txn)
+    held: Counter[tuple[CustomerId, str]] = Counter()
     open_holds = 0
     for _, row in store.holds.items(txn):
-        held[row.customer] += row.amount
         open_holds += 1
+        held[row.customer, "open holds"] += 1
+        held[row.customer, "held"] += row.parts.wallet
+        held[row.customer, "credit_held"] += row.parts.credit
+        for part in row.parts.quotas:
+            held[row.customer, f"quota {part.quota} from {part.start}"] += part.amount
+        for meter, count in row.counted.items():
+            held[row.customer, f"usage of {meter}"] += count
     faults = []
     customers = 0
     for customer, account in store.accounts.items(txn):
         customers += 1
-        total, set_aside = sums.pop(customer, 0), held.pop(customer, 0)
-        if account.balance != total:
-            faults.append(f"{customer}: balance is {account.balance}, its ledger sums to {total}")
-        if account.held != set_aside:
-            faults.append(f"{customer}: held is {account.held}, its open holds are {set_aside}")
-    faults += [f"{customer}: a ledger without a customer" for customer in sums]
-    faults += [f"{customer}: open holds without a customer" for customer in held]
-    return customers, entries, open_holds, faults
+        usage = store.quotas.usage(txn, customer)
+        pairs = [
+            ("balance", account.balance, sums.pop((customer, Fund.WALLET), 0)),
+            ("credit_used", account.credit_used, -sums.pop((customer, Fund.CREDIT), 0)),
+            ("open holds", account.open_holds, held.pop((customer, "open holds"), 0)),
+            ("held", account.held, held.pop((customer, "held"), 0)),
+            ("credit_held", account.credit_held, held.pop((customer, "credit_held"), 0)),
+        ]
+        for name, quota in store.quotas.of(txn, customer):
+            key = f"quota {name} from {quota.start}"
+            pairs.append((key, quota.held, held.pop((customer, key), 0)))
+        for meter, count in (usage.held if usage else {}).items():
+            key = f"usage of {meter}"
+            pairs.append((key, count, held.pop((customer, key), 0)))
+        faults += [
+            f"{customer}: {what} is {says}, its entries and open holds come to {total}"
+            for what, says, total in pairs
+            if says != total
+        ]
+    known = {customer for customer, _ in store.accounts.items(txn)}
+    owners = {customer for customer, _ in (*sums, *held)}
+    faults += [f"{customer}: entries or holds without a customer" for customer in owners - known]
+    return _Checked(customers, store.ledger.count(txn), open_holds, faults)

@@ -1,9 +1,9 @@
 """An account, and how ledger entries change it: pure functions from one frozen value to the next.
 
 Open holds are already out of ``balance``, so ``balance`` is at every moment the sum of the
-account's wallet entries, and ``held`` the sum of its open holds. Only ``balance`` decides; the
-totals are for people. The admission rule lets nobody start on the buffer alone, and at most one
-call reach into it.
+account's wallet entries, ``held`` the sum of its open holds' wallet parts, and ``credit_used``
+minus the sum of the credit's entries. The totals are for people and decide nothing. Who may start
+a call is decided in ``funding.py``.
 """
 
 from __future__ import annotations
@@ -11,18 +11,23 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from finomw import limits
 from finomw.errors import InvalidValue, InvariantBroken
 from finomw.money.entries import Entry
-from finomw.types import EntryKind, Micros, PlanName, Refusal, UnixMicroseconds
+from finomw.types import EntryKind, Fund, Micros, PlanName, Status, UnixMicroseconds
 
 
 class Account(msgspec.Struct, frozen=True, array_like=True):
     """One customer's row. Amounts are in micros.
 
-    ``buffer`` is how far below zero the balance may go; ``None`` means the configured default.
+    ``balance`` is the wallet, without what open holds set aside (``held``); ``credit_used`` is
+    what is owed, including what open holds set aside of the credit (``credit_held``). ``buffer``
+    is how far below zero the balance may go; ``None`` means the configured default.
     ``blocked_at`` is when the block mark was set; ``full`` the balance right after the last grant.
+    ``anchor`` is when the subscription began, which its periods follow in the time zone ``zone``;
+    ``lots`` is how many expiring grants may still have something unspent.
     """
 
     plan: PlanName
@@ -35,6 +40,14 @@ class Account(msgspec.Struct, frozen=True, array_like=True):
     buffer: Micros | None = None
     blocked_at: UnixMicroseconds | None = None
     full: Micros = 0
+    status: Status = Status.ACTIVE
+    credit_limit: Micros = 0
+    credit_used: Micros = 0
+    credit_held: Micros = 0
+    zone: str = "UTC"
+    anchor: UnixMicroseconds = 0
+    lots: int = 0
+    open_holds: int = 0
 
 
 class After(NamedTuple):
@@ -43,72 +56,58 @@ class After(NamedTuple):
     balance: Micros
     held: Micros
     blocked_at: UnixMicroseconds | None
+    credit_used: Micros = 0
+    charged: Micros = 0
 
 
-def after(account: Account) -> After:
+def after(account: Account, charged: Micros = 0) -> After:
     """Return the part of the account that a journal record carries as its result."""
-    return After(account.balance, account.held, account.blocked_at)
+    return After(account.balance, account.held, account.blocked_at, account.credit_used, charged)
 
 
 def apply(account: Account, entry: Entry) -> Account:
     """Return the account after one ledger entry.
 
-    Raises `InvalidValue` where a sum would leave the range of money, and `InvariantBroken` where
-    more would be given back than is held; the account is a value, so nothing is half done.
+    An adjustment explains a difference and moves nothing. Raises `InvalidValue` where a sum would
+    leave the range of money, and `InvariantBroken` where more would be given back than is held;
+    the account is a value, so nothing is half done.
     """
-    kind, amount = entry.kind, entry.amount
-    balance = account.balance + amount
-    held, credited, spent, full = (
-        account.held,
-        account.credited_total,
-        account.spent_total,
-        account.full,
+    if entry.kind == EntryKind.ADJUSTMENT:
+        return account
+    changed = (
+        _on_wallet(account, entry) if entry.fund == Fund.WALLET else _on_credit(account, entry)
     )
-    if kind in (EntryKind.HOLD, EntryKind.HOLD_RELEASE):
-        held -= amount
-    elif kind == EntryKind.SETTLEMENT:
-        spent -= amount
-    elif kind == EntryKind.GRANT:
-        credited += amount
-        full = balance
-    else:
-        raise InvariantBroken(f"no rule applies a {kind.name.lower()} entry")
-    if held < 0:
-        raise InvariantBroken(f"{-amount} micros given back, but only {account.held} are held")
-    for field, value in (("balance", balance), ("held", held), ("total", max(credited, spent))):
+    if changed.held < 0 or changed.credit_held < 0:
+        raise InvariantBroken(f"{entry.amount} micros given back, but less is held")
+    for field in ("balance", "held", "credited_total", "spent_total", "credit_used"):
+        value = getattr(changed, field)
         if not -limits.MICROS_MAX <= value <= limits.MICROS_MAX:
             raise InvalidValue(f"{field}: {value} micros is beyond {limits.MICROS_MAX}")
-    return Account(
-        account.plan,
-        account.created,
-        account.name,
-        balance,
-        held,
-        credited,
-        spent,
-        account.buffer,
-        account.blocked_at,
-        full,
-    )
+    return changed
 
 
-def admit(account: Account, amount: Micros, buffer: Micros) -> Refusal | None:
-    """Say why a hold of ``amount`` micros may not be made, or ``None`` when it may.
-
-    A hold needs ``balance > 0`` and ``balance - amount >= -buffer``; one of nothing needs neither.
-    ``HELD`` says that the money is there, but set aside for other calls in flight.
-    """
-    if account.blocked_at is not None:
-        return Refusal.BLOCKED
-    if amount == 0 or _covers(account.balance, amount, buffer):
-        return None
-    if _covers(account.balance + account.held, amount, buffer):
-        return Refusal.HELD
-    return Refusal.EXHAUSTED
+def _on_wallet(account: Account, entry: Entry) -> Account:
+    kind, amount = entry.kind, entry.amount
+    balance = account.balance + amount
+    if kind == EntryKind.HOLD or kind == EntryKind.HOLD_RELEASE:
+        return replace(account, balance=balance, held=account.held - amount)
+    if kind == EntryKind.SETTLEMENT:
+        return replace(account, balance=balance, spent_total=account.spent_total - amount)
+    if kind == EntryKind.GRANT:
+        credited = account.credited_total + amount
+        return replace(account, balance=balance, credited_total=credited, full=balance)
+    return replace(account, balance=balance)
 
 
-def _covers(balance: Micros, amount: Micros, buffer: Micros) -> bool:
-    return balance > 0 and balance - amount >= -buffer
+def _on_credit(account: Account, entry: Entry) -> Account:
+    """Credit is what is owed: a charge raises it, a payment (a grant on this fund) lowers it."""
+    kind, amount = entry.kind, entry.amount
+    used = account.credit_used - amount
+    if kind == EntryKind.HOLD or kind == EntryKind.HOLD_RELEASE:
+        return replace(account, credit_used=used, credit_held=account.credit_held - amount)
+    if kind == EntryKind.SETTLEMENT:
+        return replace(account, credit_used=used, spent_total=account.spent_total - amount)
+    return replace(account, credit_used=used)
 
 
 def remaining_percent(account: Account) -> int:

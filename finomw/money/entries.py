@@ -25,6 +25,9 @@ from finomw.types import (
 CALL_SOURCE = "call"
 """Source of the entries that calls make; their source ids are unique by construction."""
 
+RESERVED_SOURCES = frozenset({CALL_SOURCE, "closing", "expiry", "reconcile"})
+"""Sources of the entries that finomw makes itself."""
+
 KIND_NAMES = {kind: kind.name.lower() for kind in EntryKind}
 FUND_NAMES = {fund: fund.name.lower() for fund in Fund}
 
@@ -33,7 +36,8 @@ class CallDetail(msgspec.Struct, frozen=True, array_like=True):
     """What a settlement charged for.
 
     ``choice`` is the value that selected the price list, empty without one; ``overrun`` is how
-    many micros the price was above the hold.
+    many micros were charged above the hold; ``quota`` how many units, and micros of quotas of
+    money, were covered by quotas.
     """
 
     route: RouteName
@@ -42,6 +46,7 @@ class CallDetail(msgspec.Struct, frozen=True, array_like=True):
     price_version: str
     choice: str = ""
     overrun: Micros = 0
+    quota: int = 0
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):

@@ -1,10 +1,14 @@
-"""What a call costs: exact rates per unit, computed in integers, rounded once at the end.
+"""What a call costs: exact rates, computed in integers, rounded once at the end.
 
-A rate is an exact rational of micros. The rates of a list are brought over one common
-denominator when the plan is compiled, so that pricing a call multiplies and adds integers and
-divides once, by the plan's rounding. With ``up`` a call that used something at a price above
-zero therefore never costs nothing. A list's version names its rates and rounding, so that a
-record can say by which price it was charged.
+The rates of a list are brought over one common denominator when the plan is compiled, so that
+pricing a call multiplies and adds integers and divides once: the sum over its meters (``rates.py``
+says how each becomes money), raised to the list's minimum if the call used anything at all, then
+rounded by the plan's rounding. With ``up`` a call that used something at a price above zero
+therefore never costs nothing. A list's version names all that makes its prices, so that a record
+can say by which price it was charged.
+
+How much a customer used so far in the period is given from outside. Between a call's hold and its
+settlement other calls may settle, so a hold needs the worst price over all of that: ``worst``.
 """
 
 from __future__ import annotations
@@ -18,14 +22,12 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from finomw import limits
-from finomw.config.model import REST, Plan, Price
-from finomw.config.wording import join
-from finomw.errors import InvalidValue, InvariantBroken, Problem, Unpriced
-from finomw.money.micros import MICROS_PER_USD, from_usd, to_usd
-from finomw.types import Counts, Micros, PlanName
-
-Rate: TypeAlias = Fraction
-"""Exact micros for one unit of a meter, at least zero."""
+from finomw.errors import InvalidValue, InvariantBroken, Unpriced
+from finomw.money.micros import to_usd
+from finomw.money.periods import Per
+from finomw.money.rates import MeterPrice, PackageScale, Rate, Scale, Tiers, rates_of, scale_of
+from finomw.money.rates import written as price_text
+from finomw.types import Counts, Micros, UnixMicroseconds
 
 Rounding: TypeAlias = Literal["up", "down", "half_up"]
 
@@ -33,50 +35,136 @@ _VERSION_DIGITS: Final = 12
 
 
 class PriceList(msgspec.Struct, frozen=True):
-    """The rates of one route's meters, made by ``of``."""
+    """The prices of one route's meters, made by ``of``. All its numbers are numerators."""
 
     numerators: Mapping[str, int]
-    """Each meter's rate, times ``denominator``."""
+    """The rate of each meter that has one rate for each unit."""
+    scales: Mapping[str, Scale]
+    """The scale of each other meter."""
+    otherwise: Scale | None
+    """The scale of meters that are in neither; ``None`` where they are unpriced."""
+    minimum: int
+    """What a call that used anything costs at least."""
     denominator: int
     addend: int
     """Added before the division that drops the remainder: this is the rounding."""
+    rounding: Rounding
+    tiered_meters: frozenset[str]
+    """The meters whose price depends on the usage so far, which must be counted."""
     version: str
-    """The first 12 hex digits of a SHA-256 over rates and rounding."""
+    """The first 12 hex digits of a SHA-256 over all that makes a price."""
 
     @classmethod
-    def of(cls, rates: Mapping[str, Rate], rounding: Rounding) -> PriceList:
-        """Return the list of these rates; their order does not matter."""
-        denominator = math.lcm(*(rate.denominator for rate in rates.values()))
+    def of(
+        cls,
+        prices: Mapping[str, MeterPrice],
+        rounding: Rounding,
+        *,
+        minimum: Rate = Fraction(0),
+        period: Per = Per.MONTH,
+        valid_from: UnixMicroseconds | None = None,
+    ) -> PriceList:
+        """Return the list of these prices; their order does not matter.
+
+        ``period`` is what tiers count by. It and ``valid_from`` are only named in the version.
+        """
+        rates = [rate for price in prices.values() for rate in rates_of(price)]
+        denominator = math.lcm(minimum.denominator, *(rate.denominator for rate in rates))
         addends = {"up": denominator - 1, "down": 0, "half_up": denominator // 2}
-        lines = [f"rounding {rounding}", *sorted(f"{meter} {rates[meter]}" for meter in rates)]
-        digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+        tiered = frozenset(meter for meter, price in prices.items() if isinstance(price, Tiers))
+        lines = [f"rounding {rounding}"]
+        if minimum:
+            lines.append(f"minimum {minimum}")
+        if tiered:
+            lines.append(f"period {period.name.lower()}")
+        if valid_from is not None:
+            lines.append(f"valid_from {valid_from}")
+        lines += sorted(f"{meter} {price_text(price)}" for meter, price in prices.items())
         return cls(
-            numerators={meter: int(rate * denominator) for meter, rate in rates.items()},
+            numerators={
+                meter: int(price * denominator)
+                for meter, price in prices.items()
+                if isinstance(price, Fraction)
+            },
+            scales={
+                meter: scale_of(price, denominator)
+                for meter, price in prices.items()
+                if not isinstance(price, Fraction)
+            },
+            otherwise=None,
+            minimum=int(minimum * denominator),
             denominator=denominator,
             addend=addends[rounding],
-            version=digest[:_VERSION_DIGITS],
+            rounding=rounding,
+            tiered_meters=tiered,
+            version=_digest(lines),
         )
 
-    def price(self, counts: Counts) -> Micros:
-        """Return what these counts cost, rounded once.
+    @classmethod
+    def free(cls) -> PriceList:
+        """Return the list by which any meter costs nothing."""
+        nothing = cls.of({}, "up")
+        version = _digest(["free"])
+        return msgspec.structs.replace(nothing, otherwise=PackageScale(1, 0), version=version)
+
+    def price(self, counts: Counts, used: Counts) -> Micros:
+        """Return what these counts cost after the usage so far in the period, rounded once.
+
+        ``used`` needs the ``tiered_meters``; one that is not in it was not used yet.
 
         Raises
         ------
         Unpriced
-            A count's meter has no rate here.
+            A count's meter has no price here.
         InvalidValue
             The price is above ``limits.AMOUNT_MAX``.
         InvariantBroken
-            A count is not an integer from 0 to ``limits.COUNT_MAX``.
+            A count is not an integer from 0 to ``limits.COUNT_MAX``, or usage none from 0.
         """
+        numerators = self.numerators
         total = 0
         for meter, count in counts.items():
             if type(count) is not int or not 0 <= count <= limits.COUNT_MAX:
-                raise InvariantBroken(f"a count of {meter} that metering must refuse: {count!r}")
-            numerator = self.numerators.get(meter)
+                raise _no_count(meter, count)
+            numerator = numerators.get(meter)
             if numerator is None:
-                raise Unpriced(meter)
-            total += count * numerator
+                total += self.scale(meter).cost(count, units(used, meter))
+            else:
+                total += count * numerator
+        return self._rounded(total, counts)
+
+    def worst(self, ceiling: Counts, used: Counts, others: Counts) -> Micros:
+        """Return the highest price that a call of at most these counts may turn out to have.
+
+        It is that of the dearest counts up to ``ceiling``, at the dearest usage from ``used`` to
+        ``used + others``, for each meter: exactly the highest, so it is reached. ``others`` are
+        the counts of the customer's other open holds, of which any may settle before this call.
+
+        Raises as ``price`` does.
+        """
+        tiered = self.tiered_meters
+        if not tiered:
+            return self.price(ceiling, used)  # which rises with each count
+        total = 0
+        for meter, count in ceiling.items():
+            if type(count) is not int or not 0 <= count <= limits.COUNT_MAX:
+                raise _no_count(meter, count)
+            if meter in self.numerators:
+                total += count * self.numerators[meter]
+            else:
+                total += self.scale(meter).worst(count, units(used, meter), units(others, meter))
+        return self._rounded(total, ceiling)
+
+    def scale(self, meter: str) -> Scale:
+        """Return the scale of a meter that has more than a rate; raises `Unpriced` without one."""
+        scale = self.scales.get(meter, self.otherwise)
+        if scale is None:
+            raise Unpriced(meter)
+        return scale
+
+    def _rounded(self, total: int, counts: Counts) -> Micros:
+        if total < self.minimum and any(counts.values()):
+            total = self.minimum
         micros = (total + self.addend) // self.denominator
         if micros > limits.AMOUNT_MAX:
             most = to_usd(limits.AMOUNT_MAX)
@@ -84,67 +172,17 @@ class PriceList(msgspec.Struct, frozen=True):
         return micros
 
 
-class RoutePrices(msgspec.Struct, frozen=True):
-    """One route's prices in one plan: a list, or a list for each value of ``by``."""
-
-    by: str | None
-    lists: Mapping[str, PriceList]
-
-    def select(self, value: object) -> PriceList | None:
-        """Return the list for what ``by`` found in a call; None when the plan has none for it.
-
-        Texts match exactly and integers by their decimal text; anything else, and any value
-        without a list of its own, gets the list of the rest.
-        """
-        own = None
-        if self.by is not None:
-            if isinstance(value, str):
-                own = self.lists.get(value)
-            elif type(value) is int and abs(value) <= limits.COUNT_MAX:
-                own = self.lists.get(str(value))
-        return own if own is not None else self.lists.get(REST)
+def units(usage: Counts, meter: str) -> int:
+    """Return how much of a meter was used; raises `InvariantBroken` unless it is a number of it."""
+    count = usage.get(meter, 0)
+    if type(count) is not int or count < 0:
+        raise InvariantBroken(f"usage of {meter} that nothing may have counted: {count!r}")
+    return count
 
 
-class PricePlan(msgspec.Struct, frozen=True):
-    """A compiled price plan; a route that is not in it is unpriced."""
-
-    name: PlanName
-    routes: Mapping[str, RoutePrices]
+def _digest(lines: list[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:_VERSION_DIGITS]
 
 
-def compile_plan(name: str, plan: Plan, problems: list[Problem]) -> PricePlan | None:
-    """Return the plan with its rates read; None, and why in ``problems``, if one is wrong."""
-    before = len(problems)
-    path = join(join("plans", name), "prices")
-    routes = {}
-    for route, entry in plan.prices.items():
-        lists = {}
-        for value, list_path, prices in entry.at(join(path, route)):
-            rates = {}
-            for meter, price in prices.items():
-                rate = _read_rate(price, join(list_path, meter), problems)
-                if rate is not None:
-                    rates[meter] = rate
-            lists[value] = PriceList.of(rates, plan.rounding)
-        routes[str(route)] = RoutePrices(entry.by, lists)
-    return PricePlan(PlanName(name), routes) if len(problems) == before else None
-
-
-def _read_rate(price: Price, path: str, problems: list[Problem]) -> Rate | None:
-    options = {"usd": price.usd, "usd_per_million": price.usd_per_million}
-    given = [(option, text) for option, text in options.items() if text is not None]
-    if len(given) != 1:
-        problems.append(Problem(path, "expected exactly one of usd, usd_per_million"))
-        return None
-    [(option, text)] = given
-    try:
-        rate = from_usd(text)
-    except InvalidValue as error:
-        problems.append(Problem(join(path, option), str(error)))
-        return None
-    if option == "usd_per_million":
-        rate /= MICROS_PER_USD  # so far the micros of a million units; a million is that number
-    if rate > limits.AMOUNT_MAX:
-        most = to_usd(limits.AMOUNT_MAX)
-        problems.append(Problem(join(path, option), f"expected at most {most} dollars for a unit"))
-    return rate
+def _no_count(meter: str, count: object) -> InvariantBroken:
+    return InvariantBroken(f"a count of {meter} that metering must refuse: {count!r}")

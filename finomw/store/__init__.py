@@ -13,10 +13,12 @@ from pathlib import Path
 from finomw.journal.format import Tail
 from finomw.store.accounts import Accounts
 from finomw.store.env import Environment
+from finomw.store.grants import Grants
 from finomw.store.holds import Holds
 from finomw.store.keys import Keys
 from finomw.store.ledger import Ledger
 from finomw.store.meta import Meta
+from finomw.store.quotas import Quotas
 
 
 class Store:
@@ -35,6 +37,8 @@ class Store:
             self.accounts = Accounts(env, self.ledger)
             self.keys = Keys(env)
             self.holds = Holds(env, node)
+            self.quotas = Quotas(env)
+            self.grants = Grants(env)
             undo.pop_all()
 
     def tail(self) -> Tail:

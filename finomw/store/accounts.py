@@ -24,11 +24,14 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Account).decode
 
 
+_CHARGES = (EntryKind.SETTLEMENT, EntryKind.REFUND)
+
+
 class BlockPolicy(Protocol):
     """Decides about the block mark; see ``engine/policy.py``."""
 
     def blocks(self, account: Account) -> bool:
-        """Say whether a settlement that left the account like this sets the mark."""
+        """Say whether a settlement or refund that left the account like this sets it."""
         ...
 
     def clears(self, account: Account) -> bool:
@@ -84,6 +87,10 @@ class Accounts:
         txn.put(customer.encode(), _encode(account), db=self._table)
         return account
 
+    def put(self, txn: Txn, customer: CustomerId, account: Account) -> None:
+        """Write what no ledger entry stands for: plan, status, limits; never a balance."""
+        txn.put(customer.encode(), _encode(account), db=self._table)
+
     def items(self, txn: Txn) -> Iterator[tuple[CustomerId, Account]]:
         """Yield every customer with its account, by id."""
         for key, row in txn.cursor(db=self._table):
@@ -93,7 +100,7 @@ class Accounts:
 def _mark(account: Account, last: Entry, policy: BlockPolicy) -> Account:
     """Set or clear the block mark after an operation; a mark once set is not set anew."""
     if account.blocked_at is None:
-        if last.kind == EntryKind.SETTLEMENT and policy.blocks(account):
+        if last.kind in _CHARGES and policy.blocks(account):
             return msgspec.structs.replace(account, blocked_at=last.at)
     elif last.kind == EntryKind.GRANT and policy.clears(account):
         return msgspec.structs.replace(account, blocked_at=None)

@@ -1,59 +1,95 @@
-"""Open holds: money set aside for calls in flight, by the worker that made them.
+"""Holds: what is set aside for calls in flight, and what became of it.
 
-The table's key is worker and number, so all holds of a dead worker are one cursor walk. A row
+The table's key is worker and number, so all open holds of a dead worker are one cursor walk. A row
 says all that its ending needs, so that a sweep never reads the configuration. A hold's id is
 ``<node>-<worker>-<number>``: the worker's id is never used again, so the hold's is not either.
+Explicit holds belong to worker 0, which is nobody: their number is the journal record's, and they
+end by their expiry, not by a worker's death. Ended holds move to a table of their own, so that
+the open ones stay few.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 
 from finomw.errors import InvalidValue, NotFound
-from finomw.store.env import Environment, Txn
+from finomw.money.funding import Parts
+from finomw.store.env import Environment, Table, Txn
 from finomw.types import (
     Counts,
     CustomerId,
     HoldId,
+    HoldState,
+    KeyHash,
     Micros,
     OnCrash,
+    PlanName,
     RouteName,
     UnixMicroseconds,
     WorkerId,
 )
 
 _PLACE = struct.Struct(">QQ")
+_PART_MAX = 2**64 - 1
 _encode = msgspec.msgpack.Encoder().encode
+
+NOBODY = WorkerId(0)
+"""The worker of explicit holds."""
 
 
 class HoldRow(msgspec.Struct, frozen=True, array_like=True):
-    """One open hold: ``amount`` micros of the customer's balance, for the counts in ``ceiling``.
+    """One hold: ``parts`` of the customer's sources, for at most the counts in ``ceiling``.
 
-    ``started`` says that a part of the answer may have reached the client.
+    ``counted`` are the units that the customer's usage reckons with while the hold is open.
+    ``started`` says that a part of the answer may have reached the client. ``ended`` and
+    ``charged`` (micros) are set exactly when ``state`` is not open.
     """
 
     customer: CustomerId
+    key: KeyHash
     route: RouteName
-    amount: Micros
-    ceiling: Counts
-    on_crash: OnCrash
-    since: UnixMicroseconds
+    plan: PlanName
     price_version: str
-    choice: str = ""
+    choice: str
+    parts: Parts
+    ceiling: Counts
+    counted: Counts
+    on_crash: OnCrash
+    cap: bool
+    since: UnixMicroseconds
+    expires: UnixMicroseconds | None = None
+    resource: str = ""
     started: bool = False
+    state: HoldState = HoldState.OPEN
+    ended: UnixMicroseconds | None = None
+    charged: Micros | None = None
+
+    @property
+    def amount(self) -> Micros:
+        """Micros set aside of wallet and credit."""
+        return self.parts.money
+
+
+class NamedHold(NamedTuple):
+    """A hold with its id."""
+
+    hold: HoldId
+    row: HoldRow
 
 
 _decode = msgspec.msgpack.Decoder(HoldRow).decode
 
 
 class Holds:
-    """Open holds by worker and number."""
+    """Holds by worker and number."""
 
     def __init__(self, env: Environment, node: str) -> None:
-        self._table = env.table("holds")
+        self._open = env.table("holds")
+        self._ended = env.table("holds.ended")
         self._node = node
 
     def id_of(self, worker: WorkerId, number: int) -> HoldId:
@@ -63,51 +99,68 @@ class Holds:
     def place_of(self, hold: HoldId) -> bytes:
         """Return the key of a hold; raises `InvalidValue` for what is no id of this node."""
         node, *rest = hold.split("-")
-        if node != self._node or len(rest) != 2 or not all(part.isdecimal() for part in rest):
+        numbers = [int(part) for part in rest if part.isascii() and part.isdecimal()]
+        if node != self._node or len(numbers) != 2 or len(rest) != 2 or max(numbers) > _PART_MAX:
             raise InvalidValue(f"hold {hold!r} is not one of this node")
-        return _PLACE.pack(int(rest[0]), int(rest[1]))
+        return _PLACE.pack(*numbers)
 
     def put(self, txn: Txn, place: bytes, row: HoldRow) -> None:
-        """Write a hold's row."""
-        txn.put(place, _encode(row), db=self._table)
+        """Write an open hold's row."""
+        txn.put(place, _encode(row), db=self._open)
 
     def need(self, txn: Txn, hold: HoldId) -> tuple[bytes, HoldRow]:
         """Return an open hold with its key; raises `NotFound`."""
         place = self.place_of(hold)
-        row = txn.get(place, db=self._table)
+        row = txn.get(place, db=self._open)
         if row is None:
             raise NotFound(f"hold {hold} is not open")
         return place, _decode(row)
 
-    def remove(self, txn: Txn, place: bytes) -> None:
-        """Take a hold that has ended out of the open ones."""
-        txn.delete(place, db=self._table)
+    def find(self, txn: Txn, hold: HoldId) -> HoldRow | None:
+        """Return a hold, open or ended; ``None`` where there never was one."""
+        place = self.place_of(hold)
+        row = txn.get(place, db=self._open)
+        if row is None:
+            row = txn.get(place, db=self._ended)
+        return None if row is None else _decode(row)
+
+    def end(self, txn: Txn, place: bytes, row: HoldRow) -> None:
+        """Move a hold that has ended out of the open ones."""
+        txn.delete(place, db=self._open)
+        txn.put(place, _encode(row), db=self._ended)
 
     def workers(self, txn: Txn) -> list[WorkerId]:
-        """Return the workers that have open holds."""
+        """Return the workers that have open holds; explicit holds have none."""
         found: list[WorkerId] = []
-        cursor = txn.cursor(db=self._table)
-        more = cursor.first()
+        cursor = txn.cursor(db=self._open)
+        more = cursor.set_range(_PLACE.pack(NOBODY + 1, 0))
         while more:
             worker, _ = _PLACE.unpack(cursor.key())
             found.append(WorkerId(worker))
             more = cursor.set_range(_PLACE.pack(worker + 1, 0))
         return found
 
-    def of(self, txn: Txn, worker: WorkerId) -> list[HoldId]:
-        """Return a worker's open holds, oldest first."""
-        found: list[HoldId] = []
-        cursor = txn.cursor(db=self._table)
+    def of(self, txn: Txn, worker: WorkerId) -> list[NamedHold]:
+        """Return a worker's open holds, oldest first; those of ``NOBODY`` are the explicit ones."""
+        found: list[NamedHold] = []
+        cursor = txn.cursor(db=self._open)
         more = cursor.set_range(_PLACE.pack(worker, 0))
         while more:
             owner, number = _PLACE.unpack(cursor.key())
             if owner != worker:
                 break
-            found.append(self.id_of(worker, number))
+            found.append(NamedHold(self.id_of(worker, number), _decode(cursor.value())))
             more = cursor.next()
         return found
 
-    def items(self, txn: Txn) -> Iterator[tuple[HoldId, HoldRow]]:
+    def items(self, txn: Txn) -> Iterator[NamedHold]:
         """Yield every open hold."""
-        for key, row in txn.cursor(db=self._table):
-            yield self.id_of(*_PLACE.unpack(key)), _decode(row)
+        yield from self._walk(txn, self._open)
+
+    def ended(self, txn: Txn) -> Iterator[NamedHold]:
+        """Yield every ended hold."""
+        yield from self._walk(txn, self._ended)
+
+    def _walk(self, txn: Txn, table: Table) -> Iterator[NamedHold]:
+        for key, row in txn.cursor(db=table):
+            yield NamedHold(self.id_of(*_PLACE.unpack(key)), _decode(row))

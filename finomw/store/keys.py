@@ -46,6 +46,13 @@ class Keys:
         """Write a key's row anew."""
         txn.put(key, _encode(row), db=self._table)
 
+    def remove_all(self, txn: Txn, customer: CustomerId) -> int:
+        """Remove a customer's keys; return how many."""
+        mine = [key for key, row in self.items(txn) if row.customer == customer]
+        for key in mine:
+            txn.delete(key, db=self._table)
+        return len(mine)
+
     def items(self, txn: Txn) -> Iterator[tuple[KeyHash, KeyRow]]:
         """Yield every key, in the order of the hashes."""
         for key, row in txn.cursor(db=self._table):

@@ -73,6 +73,22 @@ class Ledger:
             yield LedgerRow(number, place, _decode(cursor.value()))
             more = cursor.prev()
 
+    def erase(self, txn: Txn, customer: CustomerId) -> int:
+        """Remove all of a customer's entries, whose sums must be 0; return how many."""
+        count = 0
+        for table in (self._table, self._names):
+            cursor = txn.cursor(db=table)
+            prefix = _prefix(customer)
+            more = cursor.set_range(prefix)
+            while more and bytes(cursor.key()).startswith(prefix):
+                count += table is self._table
+                more = cursor.delete()
+        return count
+
+    def count(self, txn: Txn) -> int:
+        """Return how many entries there are."""
+        return int(txn.stat(self._table)["entries"])
+
     def items(self, txn: Txn) -> Iterator[tuple[CustomerId, Entry]]:
         """Yield every entry with its customer: by customer, oldest first."""
         for key, row in txn.cursor(db=self._table):

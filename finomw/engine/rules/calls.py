@@ -1,0 +1,231 @@
+"""The rules of a call: hold, start, settle or release; and of holds that outlive a request.
+
+A hold takes from quotas, wallet and credit what its parts say; its ending gives back what was not
+used to where it came from. The counts that tiered prices depend on move in the same transaction.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from finomw.engine import records
+from finomw.errors import InvalidValue, InvariantBroken
+from finomw.money.account import Account, After, after
+from finomw.money.entries import CALL_SOURCE, CallDetail, Entry
+from finomw.money.funding import Spent, admit, spend, uncovered
+from finomw.store import Store
+from finomw.store.accounts import BlockPolicy
+from finomw.store.env import Txn
+from finomw.store.holds import NOBODY, HoldRow
+from finomw.types import (
+    Counts,
+    CustomerId,
+    EntryKind,
+    Fund,
+    HoldId,
+    HoldState,
+    Micros,
+    Refusal,
+    UnixMicroseconds,
+)
+
+
+class _Taken(NamedTuple):
+    """An open hold about to end, and its customer's account."""
+
+    place: bytes
+    row: HoldRow
+    account: Account
+
+
+class CallRules:
+    """Rules over the holds of one store."""
+
+    def __init__(self, store: Store, policy: BlockPolicy) -> None:
+        self._store = store
+        self._policy = policy
+
+    def hold(self, txn: Txn, command: records.Hold, number: int) -> After | Refusal:
+        """Set the parts aside if the customer may start a call."""
+        store, parts = self._store, command.parts
+        account = store.accounts.get(txn, command.customer)
+        if account is None:
+            return Refusal.UNKNOWN_CUSTOMER
+        buffer = command.buffer if account.buffer is None else account.buffer
+        refusal = admit(account, parts.wallet, parts.credit, buffer, parts.order)
+        if refusal is not None:
+            return refusal
+        hold = store.holds.id_of(
+            command.worker, number if command.worker == NOBODY else command.number
+        )
+        row = HoldRow(
+            command.customer,
+            command.key,
+            command.route,
+            command.plan,
+            command.price_version,
+            command.choice,
+            parts,
+            command.ceiling,
+            command.counted,
+            command.on_crash,
+            command.cap,
+            command.at,
+            command.expires,
+            command.resource,
+        )
+        store.holds.put(txn, store.holds.place_of(hold), row)
+        self._set_aside(txn, row)
+        entries = [
+            _entry(EntryKind.HOLD, Fund.WALLET, -parts.wallet, hold, command.at),
+            _entry(EntryKind.HOLD, Fund.CREDIT, -parts.credit, hold, command.at),
+        ]
+        account = replace(account, open_holds=account.open_holds + 1)
+        return self._post(txn, command.customer, account, entries, number)
+
+    def start(self, txn: Txn, command: records.Start, _number: int) -> None:
+        """Mark a hold as started."""
+        place, row = self._store.holds.need(txn, command.hold)
+        self._store.holds.put(txn, place, replace(row, started=True))
+
+    def extend(self, txn: Txn, command: records.Extend, _number: int) -> None:
+        """Move an explicit hold's expiry; it never moves back."""
+        place, row = self._store.holds.need(txn, command.hold)
+        if row.expires is None:
+            raise InvalidValue(f"hold {command.hold} is a request's: it has no expiry to extend")
+        expires = max(row.expires, command.expires)
+        self._store.holds.put(txn, place, replace(row, expires=expires))
+
+    def settle(self, txn: Txn, command: records.Settle, number: int) -> After:
+        """Charge the price, or all that is held, and give the rest back."""
+        place, row, account = self._take(txn, command.hold)
+        spent = _spent(row, command)
+        charged = spent.wallet + spent.credit
+        detail = CallDetail(
+            row.route,
+            command.counts,
+            command.usage,
+            row.price_version,
+            row.choice,
+            spent.overrun,
+            sum(spent.quotas),
+        )
+        entries = self._releases(row, command.hold, command.at, "")
+        paid = [(Fund.WALLET, spent.wallet), (Fund.CREDIT, spent.credit)]
+        for fund, amount in paid if charged else paid[:1]:
+            entry = _entry(EntryKind.SETTLEMENT, fund, -amount, command.hold, command.at)
+            if amount or not charged:
+                entries.append(replace(entry, note=command.note, call=detail))
+        if command.whole:
+            used = row.counted
+        else:
+            rest = uncovered(row.parts, command.counts)
+            used = {meter: rest.get(meter, 0) for meter in row.counted}
+        self._give_back(txn, row, spent.quotas, used)
+        if account.lots and spent.wallet:
+            emptied = self._store.grants.use(txn, row.customer, spent.wallet)
+            account = replace(account, lots=account.lots - emptied)
+        self._store.holds.end(
+            txn,
+            place,
+            replace(row, state=HoldState.SETTLED, ended=command.at, charged=charged),
+        )
+        return self._post(txn, row.customer, account, entries, number)._replace(charged=charged)
+
+    def release(self, txn: Txn, command: records.Release, number: int) -> After:
+        """Give everything back."""
+        place, row, account = self._take(txn, command.hold)
+        self._give_back(txn, row, (0,) * len(row.parts.quotas), {})
+        self._store.holds.end(
+            txn, place, replace(row, state=HoldState.RELEASED, ended=command.at, charged=0)
+        )
+        entries = self._releases(row, command.hold, command.at, command.note)
+        return self._post(txn, row.customer, account, entries, number)
+
+    def _take(self, txn: Txn, hold: HoldId) -> _Taken:
+        place, row = self._store.holds.need(txn, hold)
+        account = self._store.accounts.need(txn, row.customer)
+        return _Taken(place, row, replace(account, open_holds=account.open_holds - 1))
+
+    def _set_aside(self, txn: Txn, row: HoldRow) -> None:
+        """Take a hold's quota parts, and reckon with its counts."""
+        quotas = self._store.quotas
+        for part in row.parts.quotas:
+            quota = quotas.get(txn, row.customer, part.quota)
+            if quota is None or quota.start != part.start or quota.left < part.amount:
+                raise InvariantBroken(f"quota {part.quota} has not {part.amount} left")
+            held = replace(quota, held=quota.held + part.amount)
+            quotas.put(txn, row.customer, part.quota, held)
+        if row.counted:
+            usage = quotas.usage(txn, row.customer)
+            if usage is None:
+                raise InvariantBroken(f"no usage is counted for {row.customer!r}")
+            held_counts = _sum(usage.held, row.counted, 1)
+            quotas.put_usage(txn, row.customer, replace(usage, held=held_counts))
+
+    def _give_back(self, txn: Txn, row: HoldRow, spent: tuple[int, ...], used: Counts) -> None:
+        """Return a hold's quota parts, less what was spent, and count what was used.
+
+        What a period that has ended gave is gone with it.
+        """
+        quotas = self._store.quotas
+        for part, units in zip(row.parts.quotas, spent, strict=True):
+            quota = quotas.get(txn, row.customer, part.quota)
+            if quota is not None and quota.start == part.start:
+                quota = replace(quota, held=quota.held - part.amount, used=quota.used + units)
+                quotas.put(txn, row.customer, part.quota, quota)
+        if row.counted:
+            usage = quotas.usage(txn, row.customer)
+            if usage is None:
+                raise InvariantBroken(f"no usage is counted for {row.customer!r}")
+            usage = replace(
+                usage, held=_sum(usage.held, row.counted, -1), used=_sum(usage.used, used, 1)
+            )
+            quotas.put_usage(txn, row.customer, usage)
+
+    def _releases(self, row: HoldRow, hold: HoldId, at: UnixMicroseconds, note: str) -> list[Entry]:
+        parts = [(Fund.WALLET, row.parts.wallet), (Fund.CREDIT, row.parts.credit)]
+        return [
+            replace(_entry(EntryKind.HOLD_RELEASE, fund, amount, hold, at), note=note)
+            for fund, amount in parts
+        ]
+
+    def _post(
+        self, txn: Txn, customer: CustomerId, account: Account, entries: list[Entry], number: int
+    ) -> After:
+        """Write the entries that move something, and every settlement."""
+        kept = [entry for entry in entries if entry.amount or entry.kind is EntryKind.SETTLEMENT]
+        accounts = self._store.accounts
+        return after(accounts.post(txn, customer, account, kept, number, self._policy))
+
+
+def _spent(row: HoldRow, command: records.Settle) -> Spent:
+    """Say what a settlement uses of its hold's parts."""
+    parts = row.parts
+    if command.whole:
+        return Spent(tuple(part.amount for part in parts.quotas), parts.wallet, parts.credit, 0)
+    price = command.price
+    if row.cap:
+        quota_money = sum(part.amount for part in parts.quotas if part.money)
+        price = min(price, parts.money + quota_money)
+    return spend(parts, command.counts, price)
+
+
+def _entry(
+    kind: EntryKind, fund: Fund, amount: Micros, hold: HoldId, at: UnixMicroseconds
+) -> Entry:
+    """Return an entry of a call; its source id is ``<hold>/<step>/<kind>/<fund>``."""
+    source_id = f"{hold}/1/{kind.name.lower()}/{fund.name.lower()}"
+    return Entry(kind, fund, amount, CALL_SOURCE, source_id, at)
+
+
+def _sum(counts: Counts, other: Counts, sign: int) -> Counts:
+    """Add counts to counts, or take them away; what is 0 is left out."""
+    total = {
+        meter: counts.get(meter, 0) + sign * other.get(meter, 0) for meter in {**counts, **other}
+    }
+    if min(total.values(), default=0) < 0:
+        raise InvariantBroken(f"counts fell below 0: {total}")
+    return {meter: count for meter, count in total.items() if count}
