@@ -196,7 +196,7 @@ class PlanQuota(Options, frozen=True, kw_only=True):
     meters: Annotated[tuple[str, ...], Meta(description="a list of meters, or [cost]")]
     units: Units | None = None
     usd: Usd | None = None
-    per: PeriodName | Literal["once"]
+    per: Literal[PeriodName, "once"]
     roll_over: bool = False
     """Whether what is left at the end of a period is added to the next."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Final
 
 from finomw.config.model import (
@@ -97,7 +98,7 @@ def _check_repeats(path: str, names: Sequence[str], problems: list[Problem]) -> 
 def _check_versions(path: str, versions: Sequence[RoutePrice], problems: list[Problem]) -> None:
     if not versions:
         problems.append(Problem(path, "expected at least one version"))
-    for before, version in zip(versions, versions[1:], strict=False):
+    for before, version in pairwise(versions):
         where = join(version.path(path), "valid_from")
         if version.valid_from is None:
             message = "missing: only the first version may have always been valid"

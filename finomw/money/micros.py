@@ -69,3 +69,18 @@ def to_usd(micros: Micros) -> str:
     dollars, rest = divmod(abs(micros), MICROS_PER_USD)
     decimals = f"{rest:0{_DECIMALS}}".rstrip("0").ljust(2, "0")
     return f"{sign}{dollars}.{decimals}"
+
+
+def exact_usd(micros: Fraction) -> str:
+    """Return the exact dollars of a rational number of micros, at least zero, as text.
+
+    It has at least two decimals and as many as it needs: ``0.0000005``; where none would be
+    enough, it is a fraction: ``1/3``.
+    """
+    dollars = micros / MICROS_PER_USD
+    for places in range(2, max(2, dollars.denominator.bit_length()) + 1):
+        scaled = dollars * 10**places
+        if scaled.denominator == 1:
+            digits = str(scaled.numerator).rjust(places + 1, "0")
+            return f"{digits[:-places]}.{digits[-places:]}"
+    return str(dollars)

@@ -92,11 +92,11 @@ class PackageScale(msgspec.Struct, frozen=True):
     units: int
     rate: int
 
-    def cost(self, count: int, used: int) -> int:
+    def cost(self, count: int, _used: int) -> int:
         """Return what ``count`` units cost."""
         return -(-count // self.units) * self.rate
 
-    def worst(self, ceiling: int, used: int, others: int) -> int:
+    def worst(self, ceiling: int, used: int, _others: int) -> int:
         """Return the most that up to ``ceiling`` units may cost."""
         return self.cost(ceiling, used)
 

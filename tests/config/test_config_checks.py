@@ -1,4 +1,4 @@
-"""Rules, prices and durability that do not fit each other."""
+"""Rules and durability that do not fit each other."""
 
 from __future__ import annotations
 
@@ -21,20 +21,6 @@ def problems_of(routes: str, plans: str = "default: {}", top: str = "") -> list[
     except ConfigError as error:
         return [str(problem) for problem in error.problems]
     return []
-
-
-def priced(prices: str, *routes: str) -> list[str]:
-    return problems_of(", ".join(routes or (CHAT, ITEM, FREE)), f"default: {{prices: {prices}}}")
-
-
-def test_a_metered_rule_needs_a_plan() -> None:
-    expected = "plans: missing: metered routes need at least one price plan"
-    assert problems_of(CHAT, plans="") == [expected]
-    assert problems_of(FREE, plans="") == []
-
-
-def test_a_plan_need_not_price_every_route() -> None:
-    assert problems_of(f"{CHAT}, {ITEM}, {FREE}") == []
 
 
 def test_hold_has_exactly_the_meters_that_are_no_constants() -> None:
@@ -95,58 +81,6 @@ def test_two_rules_cannot_match_the_same_calls() -> None:
 def test_a_match_that_would_match_nothing_is_refused(match: str) -> None:
     [problem] = problems_of(f"{{match: '{match}', free: true}}")
     assert problem.startswith("routes[0].match: expected METHOD PATH such as ")
-
-
-def test_prices_name_metered_routes() -> None:
-    assert priced("{caht: {tokens: {usd: 1}}, open: {requests: {usd: 1}}, zzz: {}}") == [
-        "plans.default.prices.caht: no route has this name; nearest: chat",
-        "plans.default.prices.open: the route is free and takes no prices",
-        "plans.default.prices.zzz: no route has this name",
-    ]
-
-
-def test_a_price_list_has_exactly_the_routes_meters() -> None:
-    assert priced("{chat: {tokens: {usd: 1}, requests: {usd: 0}}}") == []
-    assert priced(
-        "{chat: {by: .m, a: {tokens: {usd: 1}, request: {usd: 1}}, '*': {}}, item: {}}"
-    ) == [
-        "plans.default.prices.chat.a.request: unknown meter; nearest: requests; meters here:"
-        " tokens, requests",
-        "plans.default.prices.chat.a.requests: missing: each meter of the route needs a price;"
-        " {usd: 0} for no charge",
-        "plans.default.prices.chat.*.tokens: missing: each meter of the route needs a price;"
-        " {usd: 0} for no charge",
-        "plans.default.prices.chat.*.requests: missing: each meter of the route needs a price;"
-        " {usd: 0} for no charge",
-        "plans.default.prices.item.requests: missing: each meter of the route needs a price;"
-        " {usd: 0} for no charge",
-    ]
-
-
-def test_rules_of_one_name_share_its_prices() -> None:
-    rules = (CHAT, "{name: chat, match: GET /chat, meter: {pages: 1}}")
-    assert priced("{chat: {tokens: {usd: 1}, requests: {usd: 1}}}", *rules) == [
-        "plans.default.prices.chat.pages: missing: each meter of the route needs a price;"
-        " {usd: 0} for no charge",
-    ]
-    everything = "{tokens: {usd: 1}, requests: {usd: 1}, pages: {usd: 1}}"
-    assert priced(f"{{chat: {everything}}}", *rules) == []
-
-
-def test_by_is_a_program_or_a_parameter_of_every_rule_of_the_name() -> None:
-    prices = "{item: {by: %s, '*': {requests: {usd: 1}}}}"
-    assert priced(prices % "path.id") == []
-    assert priced(prices % ".model") == []
-    assert priced(prices % "model") == [
-        "plans.default.prices.item.by: expected a jq program such as .model, or path.NAME, found"
-        ' "model"'
-    ]
-    assert priced(prices % "path.id", ITEM, ITEM.replace("{id}", "{key}/x")) == [
-        "plans.default.prices.item.by: routes[1] has no {id} in its path /items/{key}/x"
-    ]
-    assert priced("{item: {by: .model}}") == [
-        'plans.default.prices.item: expected prices for values of by, or for the rest: "*"'
-    ]
 
 
 def test_checks_do_not_complain_of_what_could_not_be_read() -> None:

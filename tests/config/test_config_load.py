@@ -11,7 +11,20 @@ from hypothesis import strategies as st
 
 from finomw import limits
 from finomw.config.load import load, parse
-from finomw.config.model import Config, FreeRoute, MeteredRoute, Price, Storage
+from finomw.config.model import (
+    Config,
+    FreeRoute,
+    MeteredRoute,
+    Minimum,
+    Package,
+    Plan,
+    PlanQuota,
+    Price,
+    Prices,
+    RoutePrice,
+    Storage,
+    Tier,
+)
 from finomw.errors import ConfigError
 from finomw.types import OnCrash, PlanName, RouteName
 
@@ -25,13 +38,24 @@ storage: {segment_size: 128KiB, state_size: 2097152}
 plans:
   default:
     rounding: half_up
+    unpriced: free
+    period: week
+    fund: [wallet, quota]
+    quotas:
+      free: {meters: [input_tokens, output_tokens], units: 100000, per: day, roll_over: true}
+      welcome: {meters: [cost], usd: "5.00", per: once}
     prices:
       chat:
         by: .model
         small-1.5: {input_tokens: {usd_per_million: "0.50"}, output_tokens: {usd: 1}}
         "*": {input_tokens: {usd: "0.1"}, output_tokens: {usd: "0.2"}}
       search:
-        requests: {usd: "0.002"}
+        - {minimum: {usd: "0.01"}, requests: {package: {units: 100, usd: "0.10"}}}
+        - valid_from: 2027-01-01T00:00:00Z
+          requests: {tiered: [{up_to: 9, usd: 1}, {usd_per_million: "0.5"}]}
+        - valid_from: 2028-01-01T01:00:00.5+01:00
+          by: path.index
+          "*": {minimum: {usd: 0}, requests: {volume: [{usd: 2}]}}
 routes:
   - name: chat
     match: POST /v1/chat/completions
@@ -40,6 +64,7 @@ routes:
     estimate: none
     on_crash: settle
     charge_errors: true
+    overrun: cap
     max_request: 1
     max_body: 1GiB
   - {name: search, match: "GET,POST /v1/search/{index}", meter: {requests: 1}}
@@ -63,19 +88,37 @@ def test_every_option_is_read() -> None:
     assert config.storage == Storage(segment_size=128 * limits.KIB, state_size=2 * limits.MIB)
     plan = config.plans[PlanName("default")]
     assert plan.rounding == "half_up"
-    chat_price, search_price = plan.prices.values()
+    assert (plan.unpriced, plan.period, plan.fund) == ("free", "week", ("wallet", "quota"))
+    assert plan.quotas == {
+        "free": PlanQuota(
+            meters=("input_tokens", "output_tokens"), units=100_000, per="day", roll_over=True
+        ),
+        "welcome": PlanQuota(meters=("cost",), usd="5.00", per="once"),
+    }
+    [chat_price], search_prices = plan.prices.values()
     assert chat_price.by == ".model"
-    assert chat_price.lists["small-1.5"] == {
+    assert chat_price.lists["small-1.5"].meters == {
         "input_tokens": Price(usd_per_million="0.50"),
         "output_tokens": Price(usd=1),
     }
-    assert search_price.by is None
-    assert search_price.lists == {"*": {"requests": Price(usd="0.002")}}
+    first = {"requests": Price(package=Package(units=100, usd="0.10"))}
+    second = {"requests": Price(tiered=(Tier(up_to=9, usd=1), Tier(usd_per_million="0.5")))}
+    third = {"requests": Price(volume=(Tier(usd=2),))}
+    assert search_prices == (
+        RoutePrice(lists={"*": Prices(meters=first, minimum=Minimum(usd="0.01"))}, index=0),
+        RoutePrice(valid_from=1_798_761_600_000_000, lists={"*": Prices(meters=second)}, index=1),
+        RoutePrice(
+            valid_from=1_830_297_600_500_000,
+            by="path.index",
+            lists={"*": Prices(meters=third, minimum=Minimum(usd=0))},
+            index=2,
+        ),
+    )
     chat, search, health = config.routes
     assert isinstance(chat, MeteredRoute)
     assert chat.hold == {"input_tokens": 4096, "output_tokens": ".max_tokens // 512"}
     assert (chat.estimate, chat.charge_errors, chat.crash) == ("none", True, OnCrash.SETTLE)
-    assert (chat.max_request, chat.max_body) == (1, limits.GIB)
+    assert (chat.max_request, chat.max_body, chat.overrun) == (1, limits.GIB, "cap")
     assert search.match.methods == ("GET", "POST")
     assert search.match.parameters == ("index",)
     assert isinstance(health, FreeRoute)
@@ -87,6 +130,14 @@ def test_what_is_left_out_has_its_default() -> None:
     assert config == Config(data=Path("/srv/fino-data"), routes=config.routes)
     assert (config.durability, config.unmatched, config.buffer_usd) == ("settled", "pass", "1.00")
     assert config.storage == Storage(segment_size=limits.SEGMENT_SIZE, state_size=limits.STATE_SIZE)
+    plan = Plan()
+    assert (plan.rounding, plan.unpriced, plan.period) == ("up", "refuse", "month")
+    assert plan.fund == ("quota", "wallet", "credit")
+    [rule] = parse(
+        "{plans: {a: {}}, routes: [{name: b, match: GET /b, meter: {requests: 1}}]}", Path()
+    ).routes
+    assert isinstance(rule, MeteredRoute)
+    assert rule.overrun == "charge"
 
 
 def test_the_default_of_on_crash_depends_on_the_meters() -> None:
@@ -146,8 +197,15 @@ def test_all_problems_are_told_at_once_with_their_paths() -> None:
         plans:
           default:
             rounding: upp
-            quotas: {}
-            prices: {chat: {input_tokens: {usd_per_million: {}}, output_tokens: {us: 1}}}
+            quota: {}
+            fund: [quota, cash]
+            quotas: {a b: {meters: tokens, units: 0, per: months}}
+            prices:
+              chat: {input_tokens: {usd_per_million: {}}, output_tokens: {us: 1}}
+              a: {minimum: "0.1", by: {usd: 1}}
+              b: [{valid_from: 2027-01-01, x: {usd: 1}}, {valid_from: 5, by: .m, m: 3}, 7]
+              c: {n: {tiered: {usd: 1}}, o: {volume: [{upto: 1, usd: 0.5}, 1]}}
+              d: {n: {package: {units: 1.5}}}
         routes:
           - {name: chat, match: POST /v1/*, meter: {Tokens: .n}, hold: {tokens: -1}}
           - {match: GET /health, free: yes}
@@ -157,26 +215,54 @@ def test_all_problems_are_told_at_once_with_their_paths() -> None:
           - {}
         """
     ) == [
-        "durabilty: unknown option; nearest: durability; known here: data, durability, unmatched,"
-        " buffer_usd, topup_url, storage, plans, routes",
+        "durabilty: unknown option; nearest: durability; known here: data, durability,"
+        " unmatched, buffer_usd, topup_url, storage, plans, routes",
         "data: expected the path of a directory, found nothing",
         'buffer_usd: a floating-point number: write it in quotes: "0.50"',
         'topup_url: expected an http or https address, found "ftp://example.com"',
-        "storage.segment_size: expected a size from 64KiB to 1GiB, in bytes or such as 16MiB, a"
-        ' multiple of 4KiB, found "16MB"',
-        "storage.state_size: expected a size from 1MiB to 1024GiB, in bytes or such as 16MiB, a"
-        " multiple of 4KiB, found 1052673",
-        "plans.default.quotas: unknown option; known here: rounding, prices",
+        "storage.segment_size: expected a size from 64KiB to 1GiB, in bytes or such as 16MiB,"
+        ' a multiple of 4KiB, found "16MB"',
+        "storage.state_size: expected a size from 1MiB to 1024GiB, in bytes or such as 16MiB,"
+        " a multiple of 4KiB, found 1052673",
+        "plans.default.quota: unknown option; nearest: quotas; known here: rounding,"
+        " unpriced, period, fund, quotas, prices",
         'plans.default.rounding: expected up or down or half_up, found "upp"',
+        'plans.default.fund[1]: expected quota or wallet or credit, found "cash"',
+        'plans.default.quotas["a b"]: expected a name of 1 to 64 letters, digits, _ . -,'
+        ' found "a b"',
+        'plans.default.quotas["a b"].meters: expected a list of meters, or [cost], found "tokens"',
+        'plans.default.quotas["a b"].units: expected a whole number of units, 1 to'
+        " 9007199254740992, found 0",
+        'plans.default.quotas["a b"].per: expected hour or day or week or month or year or'
+        ' once, found "months"',
         "plans.default.prices.chat.input_tokens.usd_per_million: expected a decimal amount in"
         ' quotes such as "0.50", found a mapping',
-        "plans.default.prices.chat.output_tokens.us: unknown option; nearest: usd; known here:"
-        " usd, usd_per_million",
-        "routes[0].match: expected METHOD PATH such as POST /v1/items/{id} (methods in capitals,"
-        " several with commas, or *; each segment of the path literal or a {name}), found"
-        ' "POST /v1/*"',
+        "plans.default.prices.chat.output_tokens.us: unknown option; nearest: usd; known"
+        " here: usd, usd_per_million, package, tiered, volume",
+        "plans.default.prices.a.by: expected a text, found a mapping",
+        'plans.default.prices.a.minimum: expected a mapping, found "0.1"',
+        "plans.default.prices.b[0].valid_from: expected a time with its offset such as"
+        ' 2027-01-01T00:00:00Z, found "2027-01-01"',
+        "plans.default.prices.b[1].valid_from: expected a time with its offset such as"
+        " 2027-01-01T00:00:00Z, found 5",
+        "plans.default.prices.b[1].m: expected a mapping, found 3",
+        "plans.default.prices.b[2]: expected a mapping, found 7",
+        "plans.default.prices.c.n.tiered: expected a list of tiers, found a mapping",
+        "plans.default.prices.c.o.volume[0].upto: unknown option; nearest: up_to; known here:"
+        " usd, usd_per_million, up_to",
+        "plans.default.prices.c.o.volume[0].usd: a floating-point number: write it in quotes:"
+        ' "0.5"',
+        "plans.default.prices.c.o.volume[1]: expected a mapping of usd, usd_per_million,"
+        " up_to, found 1",
+        "plans.default.prices.d.n.package.units: expected a whole number of units, 1 to"
+        " 9007199254740992, found 1.5",
+        "plans.default.prices.d.n.package.usd: missing: expected a decimal amount in quotes"
+        ' such as "0.50"',
+        "routes[0].match: expected METHOD PATH such as POST /v1/items/{id} (methods in"
+        " capitals, several with commas, or *; each segment of the path literal or a {name}),"
+        ' found "POST /v1/*"',
         "routes[0].meter.Tokens: expected a meter's name in lower-case letters, digits and _,"
-        ' other than by, found "Tokens"',
+        ' other than by, minimum, valid_from, cost, found "Tokens"',
         "routes[0].hold.tokens: expected a whole number from 0 to 9007199254740992 or a jq"
         " program, found -1",
         'routes[1].free: expected true or false, found "yes"',
@@ -186,8 +272,9 @@ def test_all_problems_are_told_at_once_with_their_paths() -> None:
         "routes[4].meter: expected a mapping, found a list",
         "routes[4].estimate: expected hold or none, found 1",
         'routes[4].charge_errors: expected true or false, found "on"',
-        "routes[5].match: missing: expected METHOD PATH such as POST /v1/items/{id} (methods in"
-        " capitals, several with commas, or *; each segment of the path literal or a {name})",
+        "routes[5].match: missing: expected METHOD PATH such as POST /v1/items/{id} (methods"
+        " in capitals, several with commas, or *; each segment of the path literal or a"
+        " {name})",
         "routes[5].name: missing: expected a name of 1 to 64 letters, digits, _ . -",
         "routes[5].meter: missing: expected a mapping",
     ]
@@ -223,7 +310,8 @@ def test_keys_are_names_as_written(key: str) -> None:
         """,
         Path(),
     )
-    assert list(config.plans[PlanName("default")].prices[RouteName("a")].lists) == [key]
+    [version] = config.plans[PlanName("default")].prices[RouteName("a")]
+    assert list(version.lists) == [key]
 
 
 @settings(derandomize=True, max_examples=300, deadline=None)

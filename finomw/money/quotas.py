@@ -1,0 +1,54 @@
+"""What a plan gives before money is asked for: quotas of units, or of money, for each period.
+
+Only what a quota is; how much of it is left belongs to a customer's row, and what it pays for to
+the funding walk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from finomw.config.model import COST, PlanQuota
+from finomw.config.wording import join
+from finomw.errors import InvalidValue, InvariantBroken, Problem
+from finomw.money.micros import amount
+from finomw.money.periods import Per
+
+
+class Quota(msgspec.Struct, frozen=True):
+    """A quota of a plan: ``units`` of its meters together, or micros where it is ``money``.
+
+    A quota of money has no meters: it pays the price of any. With ``roll_over`` what is left at
+    the end of a period is added to the next.
+    """
+
+    name: str
+    meters: tuple[str, ...]
+    units: int
+    money: bool
+    per: Per
+    roll_over: bool
+
+
+def compile_quotas(
+    path: str, quotas: Mapping[str, PlanQuota], problems: list[Problem]
+) -> tuple[Quota, ...]:
+    """Return the quotas in their order, without those whose amount is wrong: see ``problems``."""
+    compiled = []
+    for name, quota in quotas.items():
+        money = quota.meters == (COST,)
+        units = quota.units
+        if money and quota.usd is not None:
+            try:
+                units = amount(quota.usd)
+            except InvalidValue as error:
+                problems.append(Problem(join(join(path, name), "usd"), str(error)))
+                continue
+        if units is None:
+            raise InvariantBroken(f"{join(path, name)}: no amount, and not found by the checks")
+        meters = () if money else quota.meters
+        per = Per[quota.per.upper()]
+        compiled.append(Quota(name, meters, units, money, per, quota.roll_over))
+    return tuple(compiled)
