@@ -58,7 +58,7 @@ class Chooser:
                 value = self._program.run(document)
             except ProgramFailed:
                 value = None
-        shown = value if isinstance(value, str) else "" if value is None else str(value)
+        shown = str(value) if isinstance(value, str | int | float) else ""
         return Choice(shown[: limits.NAME_BYTES], self._prices.select(value))
 
 

@@ -17,18 +17,16 @@ from typing import Annotated, Final
 import typer
 
 from finomw import __version__
-from finomw.cli import balance, check, customer, grant, init, key, ledger, verify
+from finomw.cli import balance, check, customer, demo, grant, init, key, ledger, verify
 from finomw.cli.output import one_line
 from finomw.errors import FinomwError
 
-_VERBS: Final = (init, check, customer, key, grant, balance, ledger, verify)
+_VERBS: Final = (init, check, customer, key, grant, balance, ledger, verify, demo)
 """Every module with verbs, in the order of the help; each has its own ``app``."""
 
 _FAILED: Final = 2
 
-app = typer.Typer(
-    add_completion=False, rich_markup_mode=None, context_settings={"max_content_width": 100}
-)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.callback(

@@ -28,7 +28,6 @@ from finomw.cli.output import print_fields, print_json, print_table, utc
 from finomw.config.model import Config
 from finomw.config.wording import nearest
 from finomw.engine import customers
-from finomw.engine.engine import Engine
 from finomw.errors import InvalidValue, quoted
 from finomw.money.account import Account, remaining_percent
 from finomw.money.micros import to_usd
@@ -43,7 +42,7 @@ def add(
     plan: Annotated[
         str, typer.Option("--plan", metavar="PLAN", help="The price plan, as the YAML names it.")
     ] = "default",
-    name: Annotated[str, typer.Option("--name", metavar="TEXT", help="For people.")] = "",
+    name: Annotated[str, typer.Option("--name", metavar="TEXT", help="A name for people.")] = "",
     buffer: Annotated[
         str | None,
         typer.Option(
@@ -142,7 +141,8 @@ def _fields(who: CustomerId, account: Account, open_holds: int) -> list[tuple[st
         ("created", f"{utc(account.created)} UTC"),
         ("status", "open" if blocked is None else f"blocked since {utc(blocked)} UTC"),
         ("balance", f"{to_usd(account.balance)} USD"),
-        ("held", f"{to_usd(account.held)} USD by {open_holds} calls in flight"),
+        ("held", f"{to_usd(account.held)} USD"),
+        ("open holds", str(open_holds)),
         ("left", f"{remaining_percent(account)} % of the balance after the last grant"),
         ("credited", f"{to_usd(account.credited_total)} USD in total"),
         ("spent", f"{to_usd(account.spent_total)} USD in total"),

@@ -53,7 +53,7 @@ def grant(
             "[default: a random one]",
         ),
     ] = None,
-    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="For people.")] = "",
+    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="Why, for people.")] = "",
     config: ConfigOption = CONFIG_DEFAULT,
     data: DataOption = None,
     as_json: JsonOption = False,

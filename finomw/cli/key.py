@@ -40,7 +40,7 @@ app = typer.Typer(name="key", help="Create bearer tokens for a customer, revoke 
 @app.command("create", epilog="Example: finomw key create alice --name production")
 def create(
     customer: CustomerArgument,
-    name: Annotated[str, typer.Option("--name", metavar="TEXT", help="For people.")] = "",
+    name: Annotated[str, typer.Option("--name", metavar="TEXT", help="A name for people.")] = "",
     config: ConfigOption = CONFIG_DEFAULT,
     data: DataOption = None,
     as_json: JsonOption = False,
@@ -53,10 +53,9 @@ def create(
     with opened(node_directory(config, data)) as engine:
         customers.get_account(engine, who)  # refused before anything is written
         made = customers.create_key(engine, who, name)
-        with engine.store.read() as txn:
-            row = engine.store.keys.get(txn, made.key)
+        _, row = customers.find_key(engine, made.key.hex())
     if as_json:
-        print_json({"token": made.token})
+        print_json(documents.of_key(made.key, row) | {"token": made.token})
         return
     typer.echo(made.token)
     typer.echo(
@@ -77,9 +76,13 @@ def revoke(
     """Refuse a key from now on; running workers see it with the next call."""
     check_name("key", key, limits.TOKEN_BYTES)
     with opened(node_directory(config, data)) as engine:
-        found, row = customers.find_key(engine, key)
+        found, _ = customers.find_key(engine, key)
         customers.revoke_key(engine, found)
-    typer.echo(f"revoked key {_short(found)} (…{row.last_four}) of {row.customer}")
+        _, row = customers.find_key(engine, found.hex())
+    if as_json:
+        print_json(documents.of_key(found, row))
+    else:
+        typer.echo(f"revoked key {_short(found)} (…{row.last_four}) of {row.customer}")
 
 
 @app.command("list", epilog="Example: finomw key list alice")

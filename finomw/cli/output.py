@@ -38,8 +38,7 @@ def print_table(
         return
     table = Table(box=None, pad_edge=False, padding=(0, len(_GAP), 0, 0), header_style="bold")
     for column in columns:
-        justify = "right" if column in right else "left"
-        table.add_column(column, justify=justify, overflow="fold")
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
     Console().print(table)

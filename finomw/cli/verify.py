@@ -26,9 +26,9 @@ app = typer.Typer()
 def verify(
     config: ConfigOption = CONFIG_DEFAULT, data: DataOption = None, as_json: JsonOption = False
 ) -> None:
-    """Compare every balance with its ledger, and the journal with the state.
+    """Prove that balances, ledgers and journal agree.
 
-    Reads everything and changes nothing. The exit status is 1 when there are faults.
+    Reads everything and changes nothing, also while the API runs. The exit status is 1 when there are faults.
     """
     with opened(node_directory(config, data)) as engine:
         found = check(engine)

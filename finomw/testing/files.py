@@ -29,7 +29,7 @@ class FaultyFiles(Files):
     def fail(
         self, kind: str, at: int = 1, *, for_good: bool = False, error: int = errno.EIO
     ) -> None:
-        """Make the operation of this kind that is the ``at``-th from now fail, or all from it on."""
+        """Make the ``at``-th operation of this kind from now fail, or all from that one on."""
         self._faults[kind] = (self.counts[kind] + at, for_good, error)
 
     def mend(self) -> None:
