@@ -51,7 +51,7 @@ def check(config: ConfigOption = CONFIG_DEFAULT, as_json: JsonOption = False) ->
     typer.echo()
     print_fields(
         [
-            ("data", one_line(str(settings.data))),
+            ("data", str(settings.data)),
             ("durability", settings.durability),
             ("unmatched", settings.unmatched),
             ("buffer", f"{to_usd(amount(settings.buffer_usd, least=0))} USD"),

@@ -2,7 +2,7 @@
 
 On a terminal a table is fitted to its width, folding long cells; nothing is ever cut off. Anywhere
 else each row is one line of plain text, however long, without a single control code: what a pipe
-reads does not depend on who watches. Texts from customers are printed as they are, never as markup.
+reads does not depend on who watches. Texts from outside are never markup.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def print_table(
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(one_line(cell)) for cell in row))
     Console().print(table)
 
 
@@ -68,6 +68,7 @@ def one_line(text: str) -> str:
 
 def _print_lines(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> None:
     """Print rows as lines with the columns under each other."""
+    rows = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = []

@@ -28,7 +28,8 @@ def verify(
 ) -> None:
     """Prove that balances, ledgers and journal agree.
 
-    Reads everything and changes nothing, also while the API runs. The exit status is 1 when there are faults.
+    Reads everything and changes nothing, also while the API runs. The exit status is 1 when there
+    are faults.
     """
     with opened(node_directory(config, data)) as engine:
         found = check(engine)

@@ -208,11 +208,13 @@ def test_a_message_stays_one_line_whatever_is_in_it() -> None:
 def test_columns_stand_under_each_other_by_the_width_of_their_characters(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    print_table(("A", "N", "LAST"), [("日本", "7", ""), ("x", "100", "y" * 500)], right=("N",))
+    rows = [("日本", "7", ""), ("x", "100", "y" * 500), ("\x1b[1m", "", "")]
+    print_table(("A", "N", "LAST"), rows, right=("N",))
     assert capsys.readouterr().out.splitlines() == [
-        "A       N  LAST",
-        "日本    7",
-        "x     100  " + "y" * 500,
+        "A          N  LAST",
+        "日本       7",
+        "x        100  " + "y" * 500,
+        "\\x1b[1m",
     ]
 
 

@@ -113,7 +113,7 @@ export FINOMW_CONFIG={node.config}
 {chat} '{question}}}'
 {chat} '{question}, "stream": true}}'
 
-# a flat price: call it 40 times, and the answer is 402
+# a flat price; when the money is gone, after 40 calls at most, the answer is 402
 curl -i $URL/v1/search -H "$KEY" -H "$JSON" -d '{{"query": "holds"}}'
 
 # what is left, what was charged, more money, the proof

@@ -62,7 +62,8 @@ def watching() -> Iterator[Callable[[list[Event]], None]]:
 
         def show(events: list[Event]) -> None:
             shown[:] = events
-            live.update(_table(events[_AROUND_TABLE - console.height :]), refresh=True)
+            fitting = max(1, console.height - _AROUND_TABLE)
+            live.update(_table(events[-fitting:]), refresh=True)
 
         yield show
     console.print(_table(shown))

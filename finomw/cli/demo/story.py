@@ -178,7 +178,7 @@ def prove(outcome: Outcome) -> Iterator[Check]:
         _differs("the sum", total, account.balance)
         or _differs("granted minus charged", granted - sum(seen), account.balance),
     )
-    left_open = f"{verified.open_holds} calls are open" if verified.open_holds else ""
+    left_open = f"open holds: {verified.open_holds}" if verified.open_holds else ""
     yield Check(
         f"the journal is whole, {verified.records} records, and no hold is left open",
         "; ".join(verified.faults) or left_open,
