@@ -1,12 +1,29 @@
 """finomw charges for API calls inside the API's own process.
 
-The public surface is this module; everything else is the rooms described in the README.
+The public surface is this module; everything else is the rooms described in the README. What it
+offers is imported when it is first asked for: the command line starts without the middleware, and
+a system that finomw does not run on is told so in words.
 """
 
 from __future__ import annotations
 
-from finomw.asgi.middleware import FinoMiddleware
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from finomw.asgi.middleware import FinoMiddleware
 
 __version__ = "0.1.0"
 
 __all__ = ["FinoMiddleware", "__version__"]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name on first use; raises `UnsupportedSystem` where it cannot work."""
+    if name != "FinoMiddleware":
+        raise AttributeError(f"module 'finomw' has no attribute {name!r}")
+    from finomw.system import require_linux
+
+    require_linux()
+    from finomw.asgi.middleware import FinoMiddleware
+
+    return FinoMiddleware

@@ -7,9 +7,18 @@ place and replay can be shown to read none. Times are whole microseconds: no flo
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from datetime import UTC, datetime, timedelta
+from typing import Final, Protocol
 
 from finomw.types import UnixMicroseconds
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def rfc3339(at: UnixMicroseconds) -> str:
+    """Return a point in time as text: ``2026-01-31T23:59:59.000001Z``, always in UTC."""
+    moment = _EPOCH + timedelta(microseconds=at)
+    return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 class Clock(Protocol):

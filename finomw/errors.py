@@ -58,6 +58,10 @@ class UnsupportedSystem(FinomwError):
     """finomw runs on Linux only."""
 
 
+class MissingExtra(FinomwError):
+    """A part of finomw that is installed by an extra is not there."""
+
+
 class NotFound(FinomwError):
     """A customer, key or hold that was named does not exist."""
 

@@ -1,7 +1,9 @@
-"""The one look at the operating system.
+"""What finomw asks of the machine it runs on.
 
-finomw rests on what Linux promises of ``mmap``, ``fdatasync`` and ``flock``; elsewhere it would
-start and lose money quietly, so it says so and does not start.
+The journal's promises rest on Linux: locks that belong to an open file, preallocated files whose
+flush has no metadata to write, process start times out of ``/proc``. Elsewhere some of it is
+missing and some of it only seems to work, so nothing is tried. Call `require_linux` before
+anything of the journal or the engine is imported: their modules need what only Linux has.
 """
 
 from __future__ import annotations
@@ -13,5 +15,6 @@ from finomw.errors import UnsupportedSystem
 
 def require_linux() -> None:
     """Raise `UnsupportedSystem` unless this is Linux."""
-    if sys.platform != "linux":
-        raise UnsupportedSystem(f"finomw runs on Linux only, not on {sys.platform}")
+    system = str(sys.platform)  # a plain text, or mypy would decide this where it runs
+    if system != "linux":
+        raise UnsupportedSystem(f"finomw runs on Linux only; this system is {system}")

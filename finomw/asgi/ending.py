@@ -11,6 +11,8 @@ has no body (HEAD, 204, 205, 304). For a rule whose prices are not flat::
     unknown    delivered, or cut off   the hold (``estimate: hold``) or nothing (``none``)
 
 A flat rule charges its price, unless the answer failed without ``charge_errors`` or none began.
+An answer that the app began counts as begun once a part of it has left, or the client has: the
+work was done for somebody who did not wait for it.
 """
 
 from __future__ import annotations

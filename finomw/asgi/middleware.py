@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -21,12 +22,12 @@ from finomw.asgi.problems import REFUSAL_REASONS, Refused, send_refusal
 from finomw.asgi.quote import Quote, quote
 from finomw.asgi.request import ClientLeft, RequestBody, TooLarge
 from finomw.asgi.responder import Node, Responder
-from finomw.asgi.routes import Matched
+from finomw.asgi.routes import Matched, app_path
 from finomw.asgi.rules import Rule, compile_config
 from finomw.config.load import load
 from finomw.config.model import Config
 from finomw.engine import charge
-from finomw.engine.charge import HoldRequest
+from finomw.engine.charge import Held, HoldRequest
 from finomw.engine.durable import Durable
 from finomw.engine.engine import Engine, close_engine, open_engine
 from finomw.errors import (
@@ -37,6 +38,7 @@ from finomw.errors import (
     RecordingFailed,
 )
 from finomw.money.account import remaining_percent
+from finomw.money.pricing import PriceList
 from finomw.node.housekeeper import Housekeeper
 from finomw.system import require_linux
 from finomw.types import Refusal
@@ -47,6 +49,14 @@ CONFIG_VARIABLE = "FINOMW_CONFIG"
 _UNMETERABLE = frozenset(
     {"http.response.pathsend", "http.response.zerocopysend", "http.response.trailers"}
 )
+
+
+class Admitted(NamedTuple):
+    """A call that was let in: where, at what prices, and its hold."""
+
+    node: Node
+    prices: PriceList
+    held: Held
 
 
 class FinoMiddleware:
@@ -76,7 +86,7 @@ class FinoMiddleware:
         if scope["type"] != "http" or _is_preflight(scope):
             await self.app(scope, receive, send)
             return
-        matched = self._rules.router.find(scope["method"], scope["path"])
+        matched = self._rules.router.find(scope["method"], app_path(scope))
         if matched is not None and matched.rule is not None:
             self._calls += 1
             try:
@@ -94,42 +104,46 @@ class FinoMiddleware:
         self, matched: Matched[Rule], rule: Rule, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Run one metered call, from left to right."""
+        body = RequestBody(receive)
+        try:
+            admitted = await self._admit(matched, rule, scope, body)
+        except ClientLeft:
+            return
+        if isinstance(admitted, Refused):
+            await send_refusal(send, admitted)
+            return
+        node, prices, held = admitted
+        head = scope["method"] == "HEAD"
+        responder = Responder(node, rule, prices, held, head, body.receive, send)
+        try:
+            await self.app(_metered_scope(scope), responder.receive, responder.send)
+        finally:
+            responder.abandon()
+
+    async def _admit(
+        self, matched: Matched[Rule], rule: Rule, scope: Scope, body: RequestBody
+    ) -> Admitted | Refused:
+        """Take a call as far as its hold, whose flush is then under way; or say why not."""
         try:
             node = self._node()
             caller = identify(node.engine, scope)
             if isinstance(caller, Refused):
-                await send_refusal(send, caller)
-                return
-            request = b""
-            if rule.reads_request:
-                body = RequestBody(receive)
-                request = await body.read(rule.request_max)
-                receive = body.receive
+                return caller
+            request = await body.read(rule.request_max) if rule.reads_request else b""
             quoted = quote(rule, caller.account.plan, matched, request)
             if isinstance(quoted, Refused):
-                await send_refusal(send, quoted)
-                return
+                return quoted
             held = charge.hold(node.engine, self._hold_request(rule, caller, quoted))
-        except ClientLeft:
-            return
+            if isinstance(held, Refusal):
+                return self._refused(held, caller)
+            node.durable.begin(held.end)
         except TooLarge:
             detail = f"This call may send at most {rule.request_max} bytes."
-            await send_refusal(send, Refused("request_too_large", detail))
-            return
+            return Refused("request_too_large", detail)
         except (RecordingFailed, DirectoryError, OSError) as error:
             logger.error("a call was refused: %s", error)
-            await send_refusal(send, Refused("cannot_record"))
-            return
-        if isinstance(held, Refusal):
-            await send_refusal(send, self._refused(held, caller))
-            return
-        head = scope["method"] == "HEAD"
-        responder = Responder(node, rule, quoted.prices, held, head, send)
-        try:
-            node.durable.begin(held.end)
-            await self.app(_metered_scope(scope), receive, responder.send)
-        finally:
-            responder.abandon()
+            return Refused("cannot_record")
+        return Admitted(node, quoted.prices, held)
 
     def _hold_request(self, rule: Rule, caller: Caller, quoted: Quote) -> HoldRequest:
         return HoldRequest(
@@ -185,8 +199,10 @@ class FinoMiddleware:
             self._close()
 
     def _close(self) -> None:
-        engine, housekeeper = self._engine, self._housekeeper
+        engine, housekeeper, served = self._engine, self._housekeeper, self._served
         self._engine = self._housekeeper = self._served = None
+        if served is not None:
+            served.durable.close()
         if housekeeper is not None:
             housekeeper.stop()
         if engine is not None:

@@ -2,7 +2,8 @@
 
 The ceiling is the worst case that the rule's ``hold`` finds in the request, priced by the
 customer's plan. A call without a price is refused here, before the app does any work, and never
-charged nothing by silence.
+charged nothing by silence. A request that has to be read and is not JSON is refused as well: the
+app may be able to read it (``NaN``, UTF-16), and would serve more than was held for.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ def quote(rule: Rule, plan: PlanName, matched: Matched[Rule], request: bytes) ->
     if chooser is None:
         return Refused("unpriced", f"The plan {quoted(plan)} has no prices for {rule.name}.")
     document = Document(request)
+    if request and not request.isspace() and not document.valid:
+        return Refused("invalid_request", "The request's body is not JSON.")
     choice = chooser.choose(document, matched.parameters)
     if choice.prices is None:
         found = quoted(choice.value) if choice.value else "a request that names none"
@@ -41,6 +44,8 @@ def quote(rule: Rule, plan: PlanName, matched: Matched[Rule], request: bytes) ->
     try:
         ceiling = rule.ceiling.counts(document)
         amount = choice.prices.price(ceiling)
-    except (Unestimable, InvalidValue) as error:
+    except Unestimable as error:
         return Refused("invalid_request", str(error))
+    except InvalidValue:
+        return Refused("invalid_request", "The request may use more than one call can cost.")
     return Quote(choice.prices, choice.value, ceiling, amount)

@@ -1,7 +1,8 @@
 """The state of one answer: what passes, what waits, and when the call is charged.
 
-Three ways an answer goes out, chosen by its own headers when it starts:
+Ways an answer goes out, chosen by its own head when it starts:
 
+* one without a body by HTTP is complete with its head, which waits for the charge;
 * a JSON answer waits as a whole, is metered, and leaves when its charge is on disk;
 * an event stream passes chunk by chunk and is metered as it passes; the message that carries the
   end marker, else the last one, waits for the settlement;
@@ -14,9 +15,10 @@ once the hold is on disk the charge cannot be lost. Every call ends once, whatev
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from starlette.types import Message, Send
+from starlette.types import Message, Receive, Send
 
 from finomw.asgi.ending import Answer, Charge, decide
 from finomw.asgi.problems import Refused, send_refusal
@@ -46,16 +48,24 @@ class Node(NamedTuple):
 
 
 class Responder:
-    """Stands between the app's `send` and the server's, for one held call."""
+    """Stands between the app and the server for one held call: the app gets its methods."""
 
     def __init__(
-        self, node: Node, rule: Rule, prices: PriceList, held: Held, head: bool, send: Send
+        self,
+        node: Node,
+        rule: Rule,
+        prices: PriceList,
+        held: Held,
+        head: bool,
+        receive: Receive,
+        send: Send,
     ) -> None:
         self._node = node
         self._rule = rule
         self._prices = prices
         self._held = held
         self._head = head
+        self._receive = receive
         self._send = send
         self._status: int | None = None
         self._waiting: list[Message] | None = None
@@ -63,125 +73,143 @@ class Responder:
         self._size = 0
         self._stream: StreamReader | None = None
         self._usage = rule.unread
-        self._ended: Lsn | None = None
-        """Where the answer has to wait, once the call has ended."""
-        self._refused = False
+        self._due: Lsn = 0
+        """What has to be on disk before the next message leaves; 0 for nothing."""
+        self._begun = False
+        """Whether anything has left."""
+        self._ended = False
+        self._client_left = False
+        self._failure: RecordingFailed | None = None
+        """Why nothing more may leave."""
+
+    async def receive(self) -> Message:
+        """Pass on what the server says, and remember if it is that the client has left."""
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            self._client_left = True
+        return message
 
     async def send(self, message: Message) -> None:
         """Take a message from the app. Raises `RecordingFailed` to cut an answer under way."""
+        if self._failure is not None:
+            raise self._failure
+        try:
+            await self._take(message)
+        except RecordingFailed as error:
+            self._failure = error
+            if self._begun:
+                raise
+            # Nothing of the app's answer has left: another can be given in its place.
+            logger.error("an answer was replaced: %s", error)
+            self._status = None
+            await send_refusal(self._send, Refused("cannot_record"))
+
+    async def _take(self, message: Message) -> None:
         kind = message["type"]
-        if self._refused:
-            return
         if kind == "http.response.start" and self._status is None:
             await self._start(message)
-        elif kind == "http.response.body" and self._status is not None and self._ended is None:
+        elif self._waiting is not None:
+            await self._keep(self._waiting, message)
+        elif kind == "http.response.body" and self._status is not None and not self._ended:
             await self._body(message)
         else:
-            await self._send(message)
+            await self._pass(message)
 
-    async def _start(self, message: Message) -> None:
-        self._status = message["status"]
-        kind = self._kind_of_body(message)
-        if kind is BodyKind.JSON and not self._bodiless:
-            self._waiting = [message]
-            return
-        if kind is BodyKind.EVENT_STREAM:
-            self._stream = self._rule.meter.stream()
-        try:
-            await self._begin()
-        except RecordingFailed as error:
-            await self._refuse(error)
-            return
+    async def _pass(self, message: Message) -> None:
+        """Let a message go, once what it has to wait for is on disk."""
+        if self._due and self._node.durability != "relaxed":
+            await self._node.durable.wait(self._due)
+            self._due = 0
+        self._begun = True
         await self._send(message)
 
-    def _kind_of_body(self, message: Message) -> BodyKind:
-        """Say how the answer can be read; an encoded one cannot."""
-        content_type = None
-        for name, value in message.get("headers", ()):
-            lowered = name.lower()
-            if lowered == b"content-type":
-                content_type = value
-            elif lowered == b"content-encoding" and value.strip().lower() != b"identity":
-                return BodyKind.OTHER
-        return kind_of(content_type)
+    async def _start(self, message: Message) -> None:
+        headers = message.get("headers", ())
+        if not isinstance(headers, list | tuple):
+            # Any iterable is allowed, and one that can be read once is the server's to read.
+            headers = list(headers)
+            message = {**message, "headers": headers}
+        self._status = message["status"]
+        kind = _kind_of_body(headers)
+        if self._bodiless:
+            self._end(complete=True)
+        elif kind is BodyKind.JSON:
+            self._waiting = [message]
+            return
+        else:
+            if kind is BodyKind.EVENT_STREAM:
+                self._stream = self._rule.meter.stream()
+            self._begin()
+        await self._pass(message)
 
     @property
     def _bodiless(self) -> bool:
         return self._head or self._status in _BODILESS
 
-    async def _begin(self) -> None:
-        """Before a first byte leaves: what a crash then does to the hold is on disk."""
-        end = self._held.end
+    def _begin(self) -> None:
+        """Before a first byte leaves: see to it that a crash then does not release the hold."""
+        self._due = self._held.end
         if self._rule.on_crash is OnCrash.RELEASE:
-            end = charge.start(self._node.engine, self._held)
-        if self._node.durability != "relaxed":
-            await self._node.durable.wait(end)
+            self._due = charge.start(self._node.engine, self._held)
 
     async def _body(self, message: Message) -> None:
         last = not message.get("more_body", False)
-        if self._waiting is not None:
-            await self._keep(self._waiting, message, last)
-            return
-        marked = self._stream is not None and self._stream.feed(message.get("body", b""))
+        # Bodies may be any bytes-like object; of bytes this makes no copy.
+        marked = self._stream is not None and self._stream.feed(bytes(message.get("body", b"")))
         if marked or last:
-            await self._finish()
-        await self._send(message)
+            self._end(complete=True)
+        await self._pass(message)
 
-    async def _keep(self, waiting: list[Message], message: Message, last: bool) -> None:
+    async def _keep(self, waiting: list[Message], message: Message) -> None:
         """Keep a message of a JSON answer; let all go when it is charged, or too large to keep."""
         waiting.append(message)
+        if message["type"] != "http.response.body":
+            return
         self._size += len(message.get("body", b""))
+        last = not message.get("more_body", False)
         too_large = self._size > self._rule.body_max
         if not last and not too_large:
             return
         if not too_large:
-            body = b"".join(kept.get("body", b"") for kept in waiting[1:])
-            self._usage = self._rule.meter.read_json(body)
+            self._usage = self._rule.meter.read_json(
+                b"".join(kept.get("body", b"") for kept in waiting)
+            )
         self._waiting = None
-        try:
-            await (self._finish() if last else self._begin())
-        except RecordingFailed as error:
-            await self._refuse(error)
-            return
+        if last:
+            self._end(complete=True)
+        else:
+            self._begin()
         for kept in waiting:
-            await self._send(kept)
-
-    async def _refuse(self, error: RecordingFailed) -> None:
-        """Answer in the app's place: nothing of its answer has left, and nothing will."""
-        logger.error("an answer was replaced: %s", error)
-        self._refused = True
-        await send_refusal(self._send, Refused("cannot_record"))
-
-    async def _finish(self) -> None:
-        """End the call, and wait until its ending is as durable as it has to be."""
-        end = self._end(complete=True)
-        if self._node.durability != "relaxed":
-            await self._node.durable.wait(end)
+            await self._pass(kept)
 
     def abandon(self) -> None:
-        """End the call if nothing did: the app raised, was cancelled, or sent no last message."""
-        if self._ended is not None:
+        """End the call if nothing did: the app raised, was cancelled, or sent no last message.
+
+        An answer of which nothing has left began only if the client did not wait for it: then the
+        app has worked for a client who left. Otherwise the server answers in the app's place.
+        """
+        if self._ended:
             return
-        if self._waiting is not None:
+        if not self._begun and not self._client_left:
             self._status = None
         try:
             self._end(complete=False)
         except RecordingFailed as error:
             logger.error("hold %s is left to the next start: %s", self._held.hold, error)
 
-    def _end(self, complete: bool) -> Lsn:
-        """Settle or release, once; return which LSN the answer has to wait for."""
+    def _end(self, complete: bool) -> None:
+        """Settle or release, once; the next message waits for it, as far as it has to."""
         engine, held = self._node.engine, self._held
         usage = self._stream.finish() if self._stream is not None else self._usage
         decision = decide(self._rule, usage, Answer(self._status, self._bodiless, complete))
         if isinstance(decision, str):
-            self._ended = charge.release(engine, held.hold, decision).end
-            return self._ended
-        price, status, note = self._price(decision, usage.counts)
-        ended = charge.settle(engine, held.hold, price, usage.counts, status, note)
-        early = self._rule.flat or self._node.durability == "held"
-        self._ended = held.end if early else ended.end
-        return self._ended
+            self._due = charge.release(engine, held.hold, decision).end
+        else:
+            price, status, note = self._price(decision, usage.counts)
+            ended = charge.settle(engine, held.hold, price, usage.counts, status, note)
+            early = self._rule.flat or self._node.durability == "held"
+            self._due = held.end if early else ended.end
+        self._ended = True
 
     def _price(self, decision: Charge, counts: Counts) -> tuple[Micros, UsageStatus, str]:
         """Return the price of the counts, or the hold's where they are unknown; and a note."""
@@ -191,3 +219,15 @@ class Responder:
             return self._prices.price(counts), decision.usage, ""
         except InvalidValue as error:
             return self._held.amount, UsageStatus.INVALID, f"estimated: the hold ({error})"
+
+
+def _kind_of_body(headers: Iterable[tuple[bytes, bytes]]) -> BodyKind:
+    """Say how an answer can be read; an encoded one cannot."""
+    content_type = None
+    for name, value in headers:
+        lowered = name.lower()
+        if lowered == b"content-type":
+            content_type = value
+        elif lowered == b"content-encoding" and value.strip().lower() != b"identity":
+            return BodyKind.OTHER
+    return kind_of(content_type)

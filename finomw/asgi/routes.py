@@ -3,12 +3,18 @@
 Literal paths are one dictionary look-up. Paths with ``{name}`` segments are tried after them, the
 one with the longest literal beginning first, so that the most particular rule decides. A HEAD
 falls under the rule for GET: apps answer it by the same code.
+
+A call must not reach the app by a spelling that no rule matches: it would be free. So a path is
+taken as Starlette's router takes it (below ``root_path``, with a final newline that its patterns
+overlook), and methods in any case.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Generic, NamedTuple, TypeVar
+
+from starlette.types import Scope
 
 from finomw.config.match import ANY_METHOD, Match, parameter
 
@@ -57,15 +63,20 @@ class Router(Generic[RuleT]):
         """Add a rule; ``None`` is a free one."""
         if match.parameters:
             self._patterns.append(_Pattern(match.methods, match.segments, rule))
-            self._patterns.sort(key=lambda pattern: _literalness(pattern.segments), reverse=True)
+            self._patterns.sort(key=_particularity, reverse=True)
         else:
             for method in match.methods:
                 self._literal[method, match.path] = Matched(rule, {})
 
     def find(self, method: str, path: str) -> Matched[RuleT] | None:
         """Return the rule for a call, ``None`` where no rule matches."""
+        method = method.upper()
         found = self._find(method, path)
-        return self._find("GET", path) if found is None and method == "HEAD" else found
+        if found is None and method == "HEAD":
+            found = self._find("GET", path)
+        if found is None and path.endswith("\n"):
+            return self.find(method, path.rstrip("\n"))
+        return found
 
     def _find(self, method: str, path: str) -> Matched[RuleT] | None:
         found = self._literal.get((method, path)) or self._literal.get((ANY_METHOD, path))
@@ -79,6 +90,15 @@ class Router(Generic[RuleT]):
         return None
 
 
-def _literalness(segments: tuple[str, ...]) -> tuple[bool, ...]:
-    """Order patterns: a literal segment before a parameter, from the left; named over any."""
-    return tuple(parameter(segment) is None for segment in segments)
+def _particularity(pattern: _Pattern[RuleT]) -> tuple[tuple[bool, ...], bool]:
+    """Order patterns: a literal segment before a parameter, from the left; named methods first."""
+    literal = tuple(parameter(segment) is None for segment in pattern.segments)
+    return literal, ANY_METHOD not in pattern.methods
+
+
+def app_path(scope: Scope) -> str:
+    """Return a call's path as the app's own routes spell it: below where the app is mounted."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
+    below = path.removeprefix(root)
+    return below if below.startswith("/") else path

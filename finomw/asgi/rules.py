@@ -19,7 +19,7 @@ from finomw.errors import ConfigError, InvalidValue, Problem
 from finomw.metering.documents import Document
 from finomw.metering.estimate import Estimate
 from finomw.metering.meter import Meter
-from finomw.metering.programs import Program, ProgramFailed, compile_program
+from finomw.metering.programs import Program, ProgramFailed, compile_program, compile_recipe
 from finomw.metering.usage import Usage
 from finomw.money.micros import amount
 from finomw.money.pricing import PriceList, RoutePrices, compile_plan
@@ -58,7 +58,7 @@ class Chooser:
                 value = self._program.run(document)
             except ProgramFailed:
                 value = None
-        shown = value if isinstance(value, str) else "" if value is None else str(value)
+        shown = str(value) if isinstance(value, str | int | float) else ""
         return Choice(shown[: limits.NAME_BYTES], self._prices.select(value))
 
 
@@ -127,17 +127,17 @@ def compile_config(config: Config) -> Ruleset:
 
 
 def _compile_rule(route: MeteredRoute, path: str, problems: list[Problem]) -> Rule | None:
+    before = len(problems)
+    for part, spec in (("meter", route.meter), ("hold", route.hold)):
+        for name, source in spec.items():
+            try:
+                compile_recipe({name: source})
+            except InvalidValue as error:
+                problems.append(_inside(join(path, part), error))
+    if len(problems) > before:
+        return None
     constants = {name: count for name, count in route.meter.items() if isinstance(count, int)}
-    try:
-        meter = Meter(route.meter)
-    except InvalidValue as error:
-        problems.append(_inside(join(path, "meter"), error))
-        return None
-    try:
-        return Rule(route, constants, meter, Estimate({**constants, **route.hold}))
-    except InvalidValue as error:
-        problems.append(_inside(join(path, "hold"), error))
-        return None
+    return Rule(route, constants, Meter(route.meter), Estimate({**constants, **route.hold}))
 
 
 def _compile_chooser(prices: RoutePrices, path: str, problems: list[Problem]) -> Chooser | None:

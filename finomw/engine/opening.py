@@ -141,10 +141,7 @@ def _rebuild(
     directory: NodeDirectory, segments: Segments, watermark: Lsn, policy: BlockPolicy
 ) -> Store:
     """Replay the whole journal into a new state."""
-    if not segments.bases() or segments.bases()[0] != 0:
-        raise JournalDamaged(
-            str(segments.path(0)), 0, "the journal's first segment is missing", "put it back"
-        )
+    _check_complete(segments)
     set_aside(directory.state)
     reader = Reader(segments, START)
     with ExitStack() as undo:
@@ -162,6 +159,19 @@ def _rebuild(
             reader.tail.end,
         )
     return store
+
+
+def _check_complete(segments: Segments) -> None:
+    """Raise `JournalDamaged` where a segment file is missing: they are made one after the other."""
+    bases = segments.bases()
+    for expected in range(0, max(bases, default=0) + 1, segments.size):
+        if expected not in bases:
+            raise JournalDamaged(
+                str(segments.path(expected)),
+                expected,
+                "this segment of the journal is missing",
+                "put it back",
+            )
 
 
 def _open_state(directory: NodeDirectory) -> Store:

@@ -17,7 +17,9 @@ from finomw.journal.reader import Reader
 from finomw.store import Store
 from finomw.store.env import Txn
 
-_BATCH = 1_000
+_BATCH = 32
+"""Records a transaction. LMDB reuses a page that a transaction frees only after its commit, and
+each hold that leaves its table empty frees one: long transactions overflow a small state."""
 
 
 def replay(store: Store, apply: Apply, reader: Reader) -> int:

@@ -1,0 +1,1 @@
+../../finomw/demo/app.py
