@@ -54,6 +54,14 @@ class Unpriced(FinomwError):
         self.meter = meter
 
 
+class HoldRefused(FinomwError):
+    """An explicit hold was not made; ``reason`` is a word such as ``exhausted``."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 class UnsupportedSystem(FinomwError):
     """finomw runs on Linux only."""
 

@@ -24,17 +24,16 @@ from finomw.asgi.request import ClientLeft, RequestBody, TooLarge
 from finomw.asgi.responder import Node, Responder
 from finomw.asgi.routes import Matched, app_path
 from finomw.asgi.rules import Rule, compile_config
-from finomw.config.load import load
+from finomw.config.load import resolve
 from finomw.config.model import Config
 from finomw.engine import charge
 from finomw.engine.charge import Held, HoldRequest
 from finomw.engine.durable import Durable
 from finomw.engine.engine import Engine, close_engine, open_engine
 from finomw.errors import (
-    ConfigError,
     DirectoryError,
+    InvalidValue,
     InvariantBroken,
-    Problem,
     RecordingFailed,
 )
 from finomw.money.account import remaining_percent
@@ -45,7 +44,6 @@ from finomw.types import Refusal
 
 logger = logging.getLogger("finomw")
 
-CONFIG_VARIABLE = "FINOMW_CONFIG"
 _UNMETERABLE = frozenset(
     {"http.response.pathsend", "http.response.zerocopysend", "http.response.trailers"}
 )
@@ -70,7 +68,7 @@ class FinoMiddleware:
     def __init__(self, app: ASGIApp, config: str | Path | Config | None = None) -> None:
         require_linux()
         self.app = app
-        self._rules = compile_config(_resolve(config))
+        self._rules = compile_config(resolve(config))
         self._engine: Engine | None = None
         self._housekeeper: Housekeeper | None = None
         self._served: Node | None = None
@@ -130,7 +128,8 @@ class FinoMiddleware:
             if isinstance(caller, Refused):
                 return caller
             request = await body.read(rule.request_max) if rule.reads_request else b""
-            quoted = quote(rule, caller.account.plan, matched, request)
+            plan = self._rules.plans.get(caller.account.plan)
+            quoted = quote(rule, plan, matched, request, node.engine.clock.now())
             if isinstance(quoted, Refused):
                 return quoted
             held = charge.hold(node.engine, self._hold_request(rule, caller, quoted))
@@ -140,22 +139,30 @@ class FinoMiddleware:
         except TooLarge:
             detail = f"This call may send at most {rule.request_max} bytes."
             return Refused("request_too_large", detail)
+        except InvalidValue:
+            return Refused("invalid_request", "The request may use more than one call can cost.")
         except (RecordingFailed, DirectoryError, OSError) as error:
             logger.error("a call was refused: %s", error)
             return Refused("cannot_record")
         return Admitted(node, quoted.prices, held)
 
     def _hold_request(self, rule: Rule, caller: Caller, quoted: Quote) -> HoldRequest:
+        prices = quoted.prices
         return HoldRequest(
             caller.customer,
             caller.key,
             rule.name,
-            quoted.amount,
+            prices.worst,
             quoted.ceiling,
             self._rules.buffer,
             rule.on_crash,
-            quoted.prices.version,
+            prices.version,
             quoted.choice,
+            caller.account.plan,
+            quoted.terms,
+            tuple(meter for meter in quoted.ceiling if meter in prices.tiered_meters),
+            rule.cap,
+            settle=prices.price if rule.flat else None,
         )
 
     def _refused(self, refusal: Refusal, caller: Caller) -> Refused:
@@ -207,19 +214,6 @@ class FinoMiddleware:
             housekeeper.stop()
         if engine is not None:
             close_engine(engine)
-
-
-def _resolve(config: str | Path | Config | None) -> Config:
-    """Return a configuration from what the constructor was given."""
-    if isinstance(config, Config):
-        return config
-    if config is None:
-        config = os.environ.get(CONFIG_VARIABLE)
-        if not config:
-            raise ConfigError(
-                [Problem("", f"no configuration: pass config=..., or set {CONFIG_VARIABLE}")]
-            )
-    return load(config)
 
 
 def _is_preflight(scope: Scope) -> bool:

@@ -14,38 +14,49 @@ from finomw.asgi.problems import Refused
 from finomw.asgi.routes import Matched
 from finomw.asgi.rules import Rule
 from finomw.errors import InvalidValue, quoted
+from finomw.metering.choosing import CompiledPlan
 from finomw.metering.documents import Document
 from finomw.metering.estimate import Unestimable
 from finomw.money.pricing import PriceList
-from finomw.types import Counts, Micros, PlanName
+from finomw.money.terms import Terms
+from finomw.types import Counts, UnixMicroseconds
 
 
 class Quote(NamedTuple):
-    """What a call may cost at most: ``amount`` micros for the counts in ``ceiling``."""
+    """By which prices and terms a call is held, for at most the counts in ``ceiling``."""
 
     prices: PriceList
+    terms: Terms
     choice: str
     ceiling: Counts
-    amount: Micros
 
 
-def quote(rule: Rule, plan: PlanName, matched: Matched[Rule], request: bytes) -> Quote | Refused:
-    """Price the worst case of a call, or say why it has no price. ``request`` is its body."""
-    chooser = rule.choosers.get(plan)
-    if chooser is None:
-        return Refused("unpriced", f"The plan {quoted(plan)} has no prices for {rule.name}.")
+def quote(
+    rule: Rule,
+    plan: CompiledPlan | None,
+    matched: Matched[Rule],
+    request: bytes,
+    now: UnixMicroseconds,
+) -> Quote | Refused:
+    """Find the prices and the worst case of a call, or say why it has none.
+
+    ``plan`` is the customer's, ``None`` where the configuration has none of its name; ``request``
+    is the body as far as the rule reads it.
+    """
+    if plan is None:
+        return Refused("unpriced", "The customer's plan has no prices.")
     document = Document(request)
     if request and not request.isspace() and not document.valid:
         return Refused("invalid_request", "The request's body is not JSON.")
-    choice = chooser.choose(document, matched.parameters)
+    choice = plan.choose(rule.name, document, matched.parameters, now)
     if choice.prices is None:
-        found = quoted(choice.value) if choice.value else "a request that names none"
-        return Refused("unpriced", f"{rule.name} has no price for {found}.")
+        found = f" for {quoted(choice.value)}" if choice.value else ""
+        return Refused("unpriced", f"The customer's plan has no price of {rule.name}{found}.")
     try:
         ceiling = rule.ceiling.counts(document)
-        amount = choice.prices.price(ceiling)
+        choice.prices.worst(ceiling, {}, {})
     except Unestimable as error:
         return Refused("invalid_request", str(error))
     except InvalidValue:
         return Refused("invalid_request", "The request may use more than one call can cost.")
-    return Quote(choice.prices, choice.value, ceiling, amount)
+    return Quote(choice.prices, plan.terms, choice.value, ceiling)

@@ -24,14 +24,14 @@ from finomw.asgi.ending import Answer, Charge, decide
 from finomw.asgi.problems import Refused, send_refusal
 from finomw.asgi.rules import Rule
 from finomw.engine import charge
-from finomw.engine.charge import Held
+from finomw.engine.charge import Ended, Held
 from finomw.engine.durable import Durable
 from finomw.engine.engine import Engine
 from finomw.errors import InvalidValue, RecordingFailed
 from finomw.metering.media import BodyKind, kind_of
 from finomw.metering.meter import StreamReader
 from finomw.money.pricing import PriceList
-from finomw.types import Counts, Lsn, Micros, OnCrash, UsageStatus
+from finomw.types import Counts, Lsn, OnCrash, UsageStatus
 
 logger = logging.getLogger("finomw")
 
@@ -205,20 +205,21 @@ class Responder:
         if isinstance(decision, str):
             self._due = charge.release(engine, held.hold, decision).end
         else:
-            price, status, note = self._price(decision, usage.counts)
-            ended = charge.settle(engine, held.hold, price, usage.counts, status, note)
+            ended = self._settle(decision, usage.counts)
             early = self._rule.flat or self._node.durability == "held"
             self._due = held.end if early else ended.end
         self._ended = True
 
-    def _price(self, decision: Charge, counts: Counts) -> tuple[Micros, UsageStatus, str]:
-        """Return the price of the counts, or the hold's where they are unknown; and a note."""
-        if decision.whole_hold:
-            return self._held.amount, decision.usage, "estimated: the hold"
-        try:
-            return self._prices.price(counts), decision.usage, ""
-        except InvalidValue as error:
-            return self._held.amount, UsageStatus.INVALID, f"estimated: the hold ({error})"
+    def _settle(self, decision: Charge, counts: Counts) -> Ended:
+        """Charge the counts' price, or the whole hold where they are unknown or beyond price."""
+        engine, hold = self._node.engine, self._held.hold
+        status, note = decision.usage, "estimated: the hold"
+        if not decision.whole_hold:
+            try:
+                return charge.settle(engine, hold, self._prices.price, counts, status)
+            except InvalidValue as error:
+                status, note = UsageStatus.INVALID, f"{note} ({error})"
+        return charge.settle_whole(engine, hold, counts, status, note)
 
 
 def _kind_of_body(headers: Iterable[tuple[bytes, bytes]]) -> BodyKind:

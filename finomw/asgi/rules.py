@@ -10,56 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from finomw import limits
 from finomw.asgi.routes import Router
-from finomw.config.checks import by_parameter
 from finomw.config.model import Config, FreeRoute, MeteredRoute
 from finomw.config.wording import join
 from finomw.errors import ConfigError, InvalidValue, Problem
-from finomw.metering.documents import Document
+from finomw.metering.choosing import CompiledPlan, compile_plans
 from finomw.metering.estimate import Estimate
 from finomw.metering.meter import Meter
-from finomw.metering.programs import Program, ProgramFailed, compile_program, compile_recipe
+from finomw.metering.programs import compile_recipe
 from finomw.metering.usage import Usage
 from finomw.money.micros import amount
-from finomw.money.pricing import PriceList, RoutePrices, compile_plan
 from finomw.types import Counts, Micros, OnCrash, PlanName, RouteName, UsageStatus
-
-
-class Choice(NamedTuple):
-    """What ``by`` found in a call, and the prices it selects; ``None`` where there are none."""
-
-    value: str
-    prices: PriceList | None
-
-
-class Chooser:
-    """One route's prices in one plan, and how a call selects among them."""
-
-    def __init__(self, prices: RoutePrices) -> None:
-        self._prices = prices
-        self._parameter = by_parameter(prices.by) if prices.by is not None else None
-        self._program: Program | None = None
-        if prices.by is not None and self._parameter is None:
-            self._program = compile_program(prices.by)
-
-    @property
-    def needs_body(self) -> bool:
-        """Whether the choice is made from the request's JSON."""
-        return self._program is not None
-
-    def choose(self, document: Document, parameters: Mapping[str, str]) -> Choice:
-        """Select the prices of one call; a program that fails on the request finds nothing."""
-        value: object = None
-        if self._parameter is not None:
-            value = parameters.get(self._parameter)
-        elif self._program is not None:
-            try:
-                value = self._program.run(document)
-            except ProgramFailed:
-                value = None
-        shown = str(value) if isinstance(value, str | int | float) else ""
-        return Choice(shown[: limits.NAME_BYTES], self._prices.select(value))
 
 
 class Rule:
@@ -81,7 +42,7 @@ class Rule:
         self.charges_errors = route.charge_errors
         self.request_max = route.max_request
         self.body_max = route.max_body
-        self.choosers: dict[PlanName, Chooser] = {}
+        self.cap = route.overrun == "cap"
         self.reads_request = ceiling.needs_body
 
 
@@ -90,6 +51,7 @@ class Ruleset(NamedTuple):
 
     config: Config
     router: Router[Rule]
+    plans: Mapping[PlanName, CompiledPlan]
     buffer: Micros
 
 
@@ -112,18 +74,12 @@ def compile_config(config: Config) -> Ruleset:
         elif not isinstance(route, FreeRoute):
             problems.append(Problem(join("routes", index), "neither free nor metered"))
         router.add(route.match, rule)
-    for name, plan in config.plans.items():
-        compiled = compile_plan(name, plan, problems)
-        for route_name, prices in compiled.routes.items() if compiled else ():
-            path = join(join(join("plans", name), "prices"), route_name)
-            chooser = _compile_chooser(prices, join(path, "by"), problems)
-            for rule in rules:
-                if chooser is not None and rule.name == route_name:
-                    rule.choosers[name] = chooser
-                    rule.reads_request |= chooser.needs_body
+    plans = compile_plans(config, problems)
     if problems:
         raise ConfigError(problems)
-    return Ruleset(config, router, buffer)
+    for rule in rules:
+        rule.reads_request |= any(plan.reads_request(rule.name) for plan in plans.values())
+    return Ruleset(config, router, plans, buffer)
 
 
 def _compile_rule(route: MeteredRoute, path: str, problems: list[Problem]) -> Rule | None:
@@ -138,14 +94,6 @@ def _compile_rule(route: MeteredRoute, path: str, problems: list[Problem]) -> Ru
         return None
     constants = {name: count for name, count in route.meter.items() if isinstance(count, int)}
     return Rule(route, constants, Meter(route.meter), Estimate({**constants, **route.hold}))
-
-
-def _compile_chooser(prices: RoutePrices, path: str, problems: list[Problem]) -> Chooser | None:
-    try:
-        return Chooser(prices)
-    except InvalidValue as error:
-        problems.append(Problem(path, str(error)))
-        return None
 
 
 def _inside(path: str, error: InvalidValue) -> Problem:

@@ -7,7 +7,9 @@ else is wrong (prices, while a rule is unreadable) is left for the next attempt.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -15,6 +17,26 @@ from finomw.config import checks, document, plan_checks
 from finomw.config.model import Config
 from finomw.config.reader import Reader
 from finomw.errors import ConfigError, Problem
+
+CONFIG_VARIABLE: Final = "FINOMW_CONFIG"
+"""The environment variable that names the file where a program does not."""
+
+
+def resolve(config: str | Path | Config | None) -> Config:
+    """Return a configuration from a path, itself, or nothing: then ``CONFIG_VARIABLE`` names it.
+
+    Raises
+    ------
+    ConfigError
+        There is none, or something in it is wrong.
+    """
+    if isinstance(config, Config):
+        return config
+    path = config or os.environ.get(CONFIG_VARIABLE)
+    if not path:
+        message = f"no configuration: pass config=..., or set {CONFIG_VARIABLE}"
+        raise ConfigError([Problem("", message)])
+    return load(path)
 
 
 def load(path: str | Path) -> Config:

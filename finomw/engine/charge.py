@@ -16,10 +16,10 @@ from finomw.engine import records
 from finomw.engine.apply import Earlier
 from finomw.engine.due import Due, due_before_hold
 from finomw.engine.engine import Engine, Executed
-from finomw.engine.terms import WALLET_ONLY, Terms
 from finomw.errors import Conflict, InvalidValue, InvariantBroken
 from finomw.money.account import After
-from finomw.money.funding import Available, uncovered, walk
+from finomw.money.funding import Available, divide_more, uncovered, walk
+from finomw.money.terms import WALLET_ONLY, Terms
 from finomw.store.env import Txn
 from finomw.store.holds import NOBODY
 from finomw.types import (
@@ -60,7 +60,9 @@ class HoldRequest(NamedTuple):
 
     ``amount`` is the worst-case price in micros of the counts in ``ceiling``, or how to work it
     out from what quotas leave; ``buffer`` the configured default in micros; ``choice`` the value
-    that selected the price list; ``counted`` the meters whose usage the price depends on.
+    that selected the price list; ``counted`` the meters whose usage the price depends on;
+    ``settle`` works out the price where the ceiling is what will be used: then a crash settles
+    at that price, and not at the hold.
     """
 
     customer: CustomerId
@@ -77,6 +79,7 @@ class HoldRequest(NamedTuple):
     counted: tuple[str, ...] = ()
     cap: bool = False
     reservation: Reservation | None = None
+    settle: Pricer | None = None
 
 
 class Held(NamedTuple):
@@ -152,7 +155,8 @@ def _decide_hold(
     parts = walk(account, buffer, terms.order, available, request.ceiling, worst)
     if isinstance(parts, Refusal):
         return parts
-    rest = uncovered(parts, request.ceiling) if request.counted else {}
+    rest = uncovered(parts, request.ceiling)
+    settle_price = None if request.settle is None else request.settle(rest, used)
     reservation = request.reservation
     return records.Hold(
         now,
@@ -174,6 +178,7 @@ def _decide_hold(
         others,
         reservation.expires if reservation else None,
         reservation.resource if reservation else "",
+        settle_price,
     )
 
 
@@ -191,9 +196,58 @@ def start(engine: Engine, held: Held) -> Lsn:
     return _executed(engine.execute(records.Start(engine.clock.now(), held.hold))).end
 
 
-def extend(engine: Engine, hold: HoldId, expires: UnixMicroseconds) -> Lsn:
-    """Move an explicit hold's expiry. Raises `NotFound`, `InvalidValue`."""
-    return _executed(engine.execute(records.Extend(engine.clock.now(), hold, expires))).end
+class Extension(NamedTuple):
+    """Until when an explicit hold lives at least, and for what; as in `HoldRequest`."""
+
+    expires: UnixMicroseconds
+    amount: Worst
+    ceiling: Counts | None
+    buffer: Micros
+
+
+def extend(engine: Engine, hold: HoldId, extension: Extension) -> Lsn | Refusal:
+    """Move an explicit hold's expiry and, with a ceiling, set more aside for it.
+
+    What it has is never made less, and its quotas stay as they are: what is added is money.
+    Raises `NotFound`, `InvalidValue`.
+    """
+
+    def decide(txn: Txn) -> records.Extend | Refusal:
+        _, row = engine.store.holds.need(txn, hold)
+        now, ceiling = engine.clock.now(), extension.ceiling
+        if ceiling is None:
+            return records.Extend(
+                now,
+                hold,
+                extension.expires,
+                0,
+                0,
+                row.ceiling,
+                row.counted,
+                extension.buffer,
+                {},
+                {},
+            )
+        usage = engine.store.quotas.usage(txn, row.customer) if row.counted else None
+        used = _only(usage.used, tuple(row.counted)) if usage else {}
+        held = _only(usage.held, tuple(row.counted)) if usage else {}
+        others = {meter: held[meter] - row.counted[meter] for meter in held}
+        rest = uncovered(row.parts, ceiling)
+        quota_money = sum(part.amount for part in row.parts.quotas if part.money)
+        wanted = _checked("hold", extension.amount(rest, used, others)) - quota_money
+        account = engine.store.accounts.need(txn, row.customer)
+        buffer = extension.buffer if account.buffer is None else account.buffer
+        more = max(0, wanted - row.amount)
+        divided = divide_more(account, buffer, row.parts.order, more)
+        if isinstance(divided, Refusal):
+            return divided
+        counted = _only(rest, tuple(row.counted))
+        return records.Extend(
+            now, hold, extension.expires, *divided, ceiling, counted, extension.buffer, used, others
+        )
+
+    done = engine.decide(decide)
+    return done if isinstance(done, Refusal) else _executed(done).end
 
 
 def settle(

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from finomw.engine import records
-from finomw.engine.terms import Terms
 from finomw.money.account import Account
 from finomw.money.periods import Per, period_at
 from finomw.money.quotas import Quota
+from finomw.money.terms import Terms
 from finomw.store import Store
 from finomw.store.env import Txn
 from finomw.store.quotas import QuotaRow

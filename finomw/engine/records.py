@@ -84,7 +84,8 @@ class Grant(Command, frozen=True, tag=5):
 class Hold(Command, frozen=True, tag=6):
     """Money and quota set aside. ``buffer`` is the configured default, in micros.
 
-    ``used`` and ``others`` are the usage and the open holds' counts that it was priced from.
+    ``used`` and ``others`` are the usage and the open holds' counts that it was priced from;
+    ``settle_price`` is the price where the ceiling is exactly what will be used.
     """
 
     worker: WorkerId
@@ -105,6 +106,7 @@ class Hold(Command, frozen=True, tag=6):
     others: Counts
     expires: UnixMicroseconds | None = None
     resource: str = ""
+    settle_price: Micros | None = None
 
 
 class Start(Command, frozen=True, tag=7):
@@ -223,10 +225,21 @@ class PeriodEnd(Command, frozen=True, tag=18):
 
 
 class Extend(Command, frozen=True, tag=19):
-    """An explicit hold lives on."""
+    """An explicit hold lives on, and may be for more.
+
+    ``wallet`` and ``credit`` are the micros added to its parts; ``ceiling`` and ``counted`` replace
+    those it had. ``buffer``, ``used`` and ``others`` are as for `Hold`.
+    """
 
     hold: HoldId
     expires: UnixMicroseconds
+    wallet: Micros
+    credit: Micros
+    ceiling: Counts
+    counted: Counts
+    buffer: Micros
+    used: Counts
+    others: Counts
 
 
 class Expire(Command, frozen=True, tag=20):

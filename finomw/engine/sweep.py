@@ -57,10 +57,10 @@ def _end(engine: Engine, hold: HoldId, note: str) -> bool:
         now = engine.clock.now()
         if row.expires is not None and row.expires > now:
             raise NotFound(f"hold {hold} was extended")
-        if row.on_crash is OnCrash.SETTLE and not row.started:
-            known = UsageStatus.KNOWN
-            return records.Settle(now, hold, 0, row.ceiling, known, note, whole=True)
-        if row.started:
+        if row.settle_price is not None:
+            price, known = row.settle_price, UsageStatus.KNOWN
+            return records.Settle(now, hold, price, row.ceiling, known, note)
+        if row.started or row.on_crash is OnCrash.SETTLE:
             return records.Settle(now, hold, 0, {}, UsageStatus.PARTIAL, note, whole=True)
         return records.Release(now, hold, note)
 

@@ -11,7 +11,6 @@ from collections import Counter
 from typing import NamedTuple
 
 from finomw.engine.engine import Engine
-from finomw.errors import JournalDamaged
 from finomw.journal.format import START, Tail
 from finomw.journal.reader import Reader
 from finomw.store.env import Txn

@@ -170,6 +170,21 @@ def admit(
     return Refusal.HELD if _covers(idle, wallet, credit, buffer, order) else Refusal.EXHAUSTED
 
 
+def divide_more(
+    account: Account, buffer: Micros, order: tuple[Fund, ...], amount: Micros
+) -> tuple[Micros, Micros] | Refusal:
+    """Divide what a hold under way is extended by between wallet and credit, or say why not.
+
+    An extension needs ``balance - part >= -buffer`` and no more: the work has begun.
+    """
+    wallet, credit = _divide(account, order, amount)
+    if wallet and (Fund.WALLET not in order or account.balance - wallet < -buffer):
+        return Refusal.EXHAUSTED
+    if credit and account.credit_used + credit > account.credit_limit:
+        return Refusal.EXHAUSTED
+    return wallet, credit
+
+
 def _covers(
     account: Account, wallet: Micros, credit: Micros, buffer: Micros, order: tuple[Fund, ...]
 ) -> bool:

@@ -12,7 +12,6 @@ whole, and a stored period stands until its own end, whatever newer data would m
 
 from __future__ import annotations
 
-import bisect
 import calendar
 import functools
 import re
@@ -34,7 +33,6 @@ after them, and those can still be written."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-_SECOND: Final = timedelta(seconds=1) // _MICROSECOND
 _HOUR: Final = timedelta(hours=1) // _MICROSECOND
 _MONTHS_A_YEAR: Final = 12
 _NAMED: Final = re.compile(r"([0-9]{4})(?:-(0[1-9]|1[0-2]))?")
@@ -177,23 +175,10 @@ def _later(first: date, per: Per, number: int) -> date:
 
 def _day_start(day: date, place: ZoneInfo) -> UnixMicroseconds:
     """Return the first moment at which the place's calendar shows ``day`` or a later day."""
+    # A midnight that is shown twice is read as the first; one that is jumped over is read with
+    # the clock before the jump, which gives the jump: since 1970 those began at midnight.
     midnight = datetime.combine(day, time.min, place)
-    once, again = _moment(midnight), _moment(midnight.replace(fold=1))
-    if once <= again:
-        return once
-    # Midnight is in a gap. Read with the clock after the jump it names a moment up to the jump,
-    # read with the clock before the jump one from there on; zones jump on whole seconds.
-    seconds = range(again // _SECOND, once // _SECOND)
-    jump = bisect.bisect_left(seconds, day, key=lambda second: _date(second * _SECOND, place))
-    return (seconds.start + jump) * _SECOND
-
-
-def _moment(wall: datetime) -> UnixMicroseconds:
-    return (wall.astimezone(UTC) - _EPOCH) // _MICROSECOND
-
-
-def _date(at: UnixMicroseconds, place: ZoneInfo) -> date:
-    return (_EPOCH + at * _MICROSECOND).astimezone(place).date()
+    return (midnight.astimezone(UTC) - _EPOCH) // _MICROSECOND
 
 
 def _local(at: UnixMicroseconds, place: ZoneInfo) -> datetime:

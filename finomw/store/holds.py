@@ -45,8 +45,10 @@ class HoldRow(msgspec.Struct, frozen=True, array_like=True):
     """One hold: ``parts`` of the customer's sources, for at most the counts in ``ceiling``.
 
     ``counted`` are the units that the customer's usage reckons with while the hold is open.
-    ``started`` says that a part of the answer may have reached the client. ``ended`` and
-    ``charged`` (micros) are set exactly when ``state`` is not open.
+    ``steps`` counts the entries that made it what it is: one, and one for each extension.
+    ``settle_price`` is set where the ceiling is exactly what will be used.
+    ``started`` says that a part of the answer may have reached the client. ``ended``, ``charged``
+    (micros) and ``counts`` are set exactly when ``state`` is not open.
     """
 
     customer: CustomerId
@@ -63,10 +65,13 @@ class HoldRow(msgspec.Struct, frozen=True, array_like=True):
     since: UnixMicroseconds
     expires: UnixMicroseconds | None = None
     resource: str = ""
+    settle_price: Micros | None = None
+    steps: int = 1
     started: bool = False
     state: HoldState = HoldState.OPEN
     ended: UnixMicroseconds | None = None
     charged: Micros | None = None
+    counts: Counts | None = None
 
     @property
     def amount(self) -> Micros:
@@ -103,6 +108,10 @@ class Holds:
         if node != self._node or len(numbers) != 2 or len(rest) != 2 or max(numbers) > _PART_MAX:
             raise InvalidValue(f"hold {hold!r} is not one of this node")
         return _PLACE.pack(*numbers)
+
+    def worker_of(self, hold: HoldId) -> WorkerId:
+        """Return whose hold it is; raises `InvalidValue` for what is no id of this node."""
+        return WorkerId(_PLACE.unpack(self.place_of(hold))[0])
 
     def put(self, txn: Txn, place: bytes, row: HoldRow) -> None:
         """Write an open hold's row."""

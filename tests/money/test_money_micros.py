@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from finomw import limits
 from finomw.errors import InvalidValue
-from finomw.money.micros import amount, from_usd, to_usd
+from finomw.money.micros import amount, exact_usd, from_usd, to_usd
 
 LARGEST = "9007199254.740992"
 
@@ -91,3 +91,28 @@ def test_to_usd_is_exact_with_two_decimals_at_least(micros: int, text: str) -> N
 def test_what_is_shown_reads_as_the_same_amount(micros: int) -> None:
     assert amount(to_usd(micros)) == micros
     assert to_usd(-micros) == "-" + to_usd(micros)
+
+
+@pytest.mark.parametrize(
+    ("micros", "text"),
+    [
+        (Fraction(0), "0.00"),
+        (Fraction(1), "0.000001"),
+        (Fraction(1, 2), "0.0000005"),
+        (Fraction(1_000_000), "1.00"),
+        (Fraction(12_345_678, 10), "1.2345678"),
+        (Fraction(1_500_000), "1.50"),
+        (Fraction(1, 3), "1/3000000"),
+    ],
+)
+def test_exact_usd_has_every_decimal_it_needs(micros: Fraction, text: str) -> None:
+    assert exact_usd(micros) == text
+
+
+@settings(derandomize=True)
+@given(st.integers(0, 10**30), st.integers(0, 30), st.integers(1, 10**12))
+def test_exact_usd_of_what_config_reads_is_the_same_amount(
+    digits: int, places: int, count: int
+) -> None:
+    micros = Fraction(digits, 10**places) * count
+    assert Fraction(exact_usd(micros)) * 1_000_000 == micros

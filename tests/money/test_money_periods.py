@@ -355,6 +355,11 @@ def test_what_is_no_zone_of_a_place_is_refused(name: str) -> None:
             period_at(per, 0, name, 0)
 
 
+def test_what_is_no_zone_of_a_place_is_not_suggested() -> None:
+    with pytest.raises(InvalidValue, match=r'found "factory"$'):
+        check_zone("factory")
+
+
 @pytest.mark.parametrize("zone", ZONES)
 def test_zones_are_known(zone: str) -> None:
     check_zone(zone)

@@ -14,7 +14,7 @@ from finomw.engine import records
 from finomw.errors import InvalidValue, InvariantBroken
 from finomw.money.account import Account, After, after
 from finomw.money.entries import CALL_SOURCE, CallDetail, Entry
-from finomw.money.funding import Spent, admit, spend, uncovered
+from finomw.money.funding import Spent, admit, divide_more, spend, uncovered
 from finomw.store import Store
 from finomw.store.accounts import BlockPolicy
 from finomw.store.env import Txn
@@ -75,6 +75,7 @@ class CallRules:
             command.at,
             command.expires,
             command.resource,
+            command.settle_price,
         )
         store.holds.put(txn, store.holds.place_of(hold), row)
         self._set_aside(txn, row)
@@ -90,13 +91,37 @@ class CallRules:
         place, row = self._store.holds.need(txn, command.hold)
         self._store.holds.put(txn, place, replace(row, started=True))
 
-    def extend(self, txn: Txn, command: records.Extend, _number: int) -> None:
-        """Move an explicit hold's expiry; it never moves back."""
-        place, row = self._store.holds.need(txn, command.hold)
+    def extend(self, txn: Txn, command: records.Extend, number: int) -> After | Refusal:
+        """Move an explicit hold's expiry, never back, and set more aside for it."""
+        store = self._store
+        place, row = store.holds.need(txn, command.hold)
         if row.expires is None:
             raise InvalidValue(f"hold {command.hold} is a request's: it has no expiry to extend")
-        expires = max(row.expires, command.expires)
-        self._store.holds.put(txn, place, replace(row, expires=expires))
+        account = store.accounts.need(txn, row.customer)
+        buffer = command.buffer if account.buffer is None else account.buffer
+        more = command.wallet + command.credit
+        divided = divide_more(account, buffer, row.parts.order, more)
+        if isinstance(divided, Refusal):
+            return divided
+        if divided != (command.wallet, command.credit):
+            raise InvariantBroken(f"hold {command.hold} is extended by {divided}")
+        wallet, credit = row.parts.wallet + command.wallet, row.parts.credit + command.credit
+        step = row.steps + 1
+        extended = replace(
+            row,
+            parts=replace(row.parts, wallet=wallet, credit=credit),
+            ceiling=command.ceiling,
+            counted=command.counted,
+            expires=max(row.expires, command.expires),
+            steps=step,
+        )
+        store.holds.put(txn, place, extended)
+        self._reckon(txn, row.customer, _sum(command.counted, row.counted, -1), {})
+        entries = [
+            _entry(EntryKind.HOLD, Fund.WALLET, -command.wallet, command.hold, command.at, step),
+            _entry(EntryKind.HOLD, Fund.CREDIT, -command.credit, command.hold, command.at, step),
+        ]
+        return self._post(txn, row.customer, account, entries, number)
 
     def settle(self, txn: Txn, command: records.Settle, number: int) -> After:
         """Charge the price, or all that is held, and give the rest back."""
@@ -127,20 +152,22 @@ class CallRules:
         if account.lots and spent.wallet:
             emptied = self._store.grants.use(txn, row.customer, spent.wallet)
             account = replace(account, lots=account.lots - emptied)
-        self._store.holds.end(
-            txn,
-            place,
-            replace(row, state=HoldState.SETTLED, ended=command.at, charged=charged),
+        settled = replace(
+            row,
+            state=HoldState.SETTLED,
+            ended=command.at,
+            charged=charged,
+            counts=command.counts,
         )
+        self._store.holds.end(txn, place, settled)
         return self._post(txn, row.customer, account, entries, number)._replace(charged=charged)
 
     def release(self, txn: Txn, command: records.Release, number: int) -> After:
         """Give everything back."""
         place, row, account = self._take(txn, command.hold)
         self._give_back(txn, row, (0,) * len(row.parts.quotas), {})
-        self._store.holds.end(
-            txn, place, replace(row, state=HoldState.RELEASED, ended=command.at, charged=0)
-        )
+        released = replace(row, state=HoldState.RELEASED, ended=command.at, charged=0, counts={})
+        self._store.holds.end(txn, place, released)
         entries = self._releases(row, command.hold, command.at, command.note)
         return self._post(txn, row.customer, account, entries, number)
 
@@ -159,11 +186,7 @@ class CallRules:
             held = replace(quota, held=quota.held + part.amount)
             quotas.put(txn, row.customer, part.quota, held)
         if row.counted:
-            usage = quotas.usage(txn, row.customer)
-            if usage is None:
-                raise InvariantBroken(f"no usage is counted for {row.customer!r}")
-            held_counts = _sum(usage.held, row.counted, 1)
-            quotas.put_usage(txn, row.customer, replace(usage, held=held_counts))
+            self._reckon(txn, row.customer, row.counted, {})
 
     def _give_back(self, txn: Txn, row: HoldRow, spent: tuple[int, ...], used: Counts) -> None:
         """Return a hold's quota parts, less what was spent, and count what was used.
@@ -177,13 +200,21 @@ class CallRules:
                 quota = replace(quota, held=quota.held - part.amount, used=quota.used + units)
                 quotas.put(txn, row.customer, part.quota, quota)
         if row.counted:
-            usage = quotas.usage(txn, row.customer)
-            if usage is None:
-                raise InvariantBroken(f"no usage is counted for {row.customer!r}")
-            usage = replace(
-                usage, held=_sum(usage.held, row.counted, -1), used=_sum(usage.used, used, 1)
-            )
-            quotas.put_usage(txn, row.customer, usage)
+            returned = {meter: -count for meter, count in row.counted.items()}
+            self._reckon(txn, row.customer, returned, used)
+
+    def _reckon(self, txn: Txn, customer: CustomerId, held: Counts, used: Counts) -> None:
+        """Change what a customer's open holds may use, and what was used, by these counts."""
+        quotas = self._store.quotas
+        usage = quotas.usage(txn, customer)
+        if usage is None:
+            if held or used:
+                raise InvariantBroken(f"no usage is counted for {customer!r}")
+            return
+        usage = replace(usage, held=_sum(usage.held, held, 1), used=_sum(usage.used, used, 1))
+        if min((*usage.held.values(), *usage.used.values()), default=0) < 0:
+            raise InvariantBroken(f"usage of {customer!r} fell below 0: {usage}")
+        quotas.put_usage(txn, customer, usage)
 
     def _releases(self, row: HoldRow, hold: HoldId, at: UnixMicroseconds, note: str) -> list[Entry]:
         parts = [(Fund.WALLET, row.parts.wallet), (Fund.CREDIT, row.parts.credit)]
@@ -214,18 +245,20 @@ def _spent(row: HoldRow, command: records.Settle) -> Spent:
 
 
 def _entry(
-    kind: EntryKind, fund: Fund, amount: Micros, hold: HoldId, at: UnixMicroseconds
+    kind: EntryKind,
+    fund: Fund,
+    amount: Micros,
+    hold: HoldId,
+    at: UnixMicroseconds,
+    step: int = 1,
 ) -> Entry:
     """Return an entry of a call; its source id is ``<hold>/<step>/<kind>/<fund>``."""
-    source_id = f"{hold}/1/{kind.name.lower()}/{fund.name.lower()}"
+    source_id = f"{hold}/{step}/{kind.name.lower()}/{fund.name.lower()}"
     return Entry(kind, fund, amount, CALL_SOURCE, source_id, at)
 
 
 def _sum(counts: Counts, other: Counts, sign: int) -> Counts:
     """Add counts to counts, or take them away; what is 0 is left out."""
-    total = {
-        meter: counts.get(meter, 0) + sign * other.get(meter, 0) for meter in {**counts, **other}
-    }
-    if min(total.values(), default=0) < 0:
-        raise InvariantBroken(f"counts fell below 0: {total}")
+    meters = {**counts, **other}
+    total = {meter: counts.get(meter, 0) + sign * other.get(meter, 0) for meter in meters}
     return {meter: count for meter, count in total.items() if count}

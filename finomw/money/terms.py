@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from finomw.money.periods import Per
+from finomw.money.plans import PricePlan
 from finomw.money.quotas import Quota
 from finomw.types import Fund
 
@@ -19,3 +20,12 @@ class Terms(NamedTuple):
 
 WALLET_ONLY = Terms((), (Fund.WALLET,), Per.MONTH)
 """No quotas, prepaid."""
+
+_FUNDS = {"wallet": Fund.WALLET, "credit": Fund.CREDIT}
+
+
+def terms_of(plan: PricePlan) -> Terms:
+    """Return the terms of a compiled plan."""
+    quotas = plan.quotas if "quota" in plan.fund else ()
+    order = tuple(_FUNDS[source] for source in plan.fund if source in _FUNDS)
+    return Terms(quotas, order, plan.period)

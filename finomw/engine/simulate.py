@@ -1,0 +1,159 @@
+"""What past usage would have cost under another plan.
+
+Every settled call's counts are priced again, customer by customer and in their order, with the
+plan's quotas and tiers counted from the beginning of the time looked at. Prices are those of the
+call's own time, so a planned change shows from its date on. Calls whose counts are unknown, and
+routes that the plan does not price, keep what they were charged, and are counted apart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from finomw.engine.engine import Engine
+from finomw.engine.ledger import Filter, ledger
+from finomw.errors import Unpriced
+from finomw.money.account import Account
+from finomw.money.entries import CallDetail
+from finomw.money.funding import cover
+from finomw.money.periods import Period, period_at
+from finomw.money.plans import PricePlan
+from finomw.money.pricing import PriceList
+from finomw.types import (
+    Counts,
+    CustomerId,
+    EntryKind,
+    Micros,
+    UnixMicroseconds,
+    UsageStatus,
+)
+
+_ALL = 2**62
+_USAGE = ""
+
+
+class Simulated(NamedTuple):
+    """One customer: micros charged, and what it would have been; ``kept`` calls stay as charged."""
+
+    customer: CustomerId
+    calls: int
+    kept: int
+    charged: Micros
+    simulated: Micros
+
+
+class _Call(NamedTuple):
+    at: UnixMicroseconds
+    detail: CallDetail
+    charged: Micros
+
+
+def simulate(
+    engine: Engine,
+    plan: PricePlan,
+    since: UnixMicroseconds,
+    progress: Callable[[int, int], None],
+) -> list[Simulated]:
+    """Price all calls settled since a time under another plan.
+
+    ``progress`` is told how many of how many customers are done.
+    """
+    with engine.store.read() as txn:
+        accounts = list(engine.store.accounts.items(txn))
+    results = []
+    for done, (customer, account) in enumerate(accounts, start=1):
+        calls = list(_calls(engine, customer, since))
+        if calls:
+            results.append(_Pricing(plan, account).run(customer, calls))
+        progress(done, len(accounts))
+    return results
+
+
+def _calls(engine: Engine, customer: CustomerId, since: UnixMicroseconds) -> Iterator[_Call]:
+    """Yield a customer's settled calls, oldest first; a call paid by two funds is one."""
+    wanted = Filter(since=since, kinds=frozenset({EntryKind.SETTLEMENT}))
+    waiting: tuple[int, _Call] | None = None
+    for line in reversed(ledger(engine, customer, _ALL, wanted)):
+        if line.entry.call is None:
+            continue
+        charged = -line.entry.amount
+        if waiting is not None and waiting[0] == line.number:
+            call = waiting[1]
+            waiting = (line.number, call._replace(charged=call.charged + charged))
+            continue
+        if waiting is not None:
+            yield waiting[1]
+        waiting = (line.number, _Call(line.entry.at, line.entry.call, charged))
+    if waiting is not None:
+        yield waiting[1]
+
+
+class _Pricing:
+    """One customer's usage and quotas under the plan, as time goes on."""
+
+    def __init__(self, plan: PricePlan, account: Account) -> None:
+        self._plan = plan
+        self._account = account
+        self._periods: dict[str, Period] = {}
+        self._used: Counter[str] = Counter()
+        self._left: dict[str, int] = {}
+
+    def run(self, customer: CustomerId, calls: list[_Call]) -> Simulated:
+        kept = 0
+        total = 0
+        for call in calls:
+            price = self._price(call)
+            kept += price is None
+            total += call.charged if price is None else price
+        return Simulated(customer, len(calls), kept, sum(call.charged for call in calls), total)
+
+    def _price(self, call: _Call) -> Micros | None:
+        """Return what a call costs under the plan; ``None`` where that cannot be said."""
+        if call.detail.usage not in (UsageStatus.KNOWN, UsageStatus.PARTIAL):
+            return None
+        if not call.detail.counts:
+            return None
+        version = self._plan.at(call.detail.route, call.at)
+        prices = None if version is None else version.select(call.detail.choice or None)
+        if prices is None:
+            return None
+        return self._charge(prices, call)
+
+    def _charge(self, prices: PriceList, call: _Call) -> Micros | None:
+        self._begin_periods(call.at)
+        rest: Counts = call.detail.counts
+        try:
+            prices.price(rest, self._used)
+        except Unpriced:
+            return None
+        for quota in self._plan.quotas:
+            if not quota.money:
+                given, rest = cover(rest, quota.meters, self._left[quota.name])
+                self._left[quota.name] -= given
+        price = prices.price(rest, self._used)
+        for meter in prices.tiered_meters:
+            self._used[meter] += rest.get(meter, 0)
+        for quota in self._plan.quotas:
+            if quota.money:
+                given = min(price, self._left[quota.name])
+                self._left[quota.name] -= given
+                price -= given
+        return price
+
+    def _begin_periods(self, at: UnixMicroseconds) -> None:
+        """Begin what has ended: quotas are full again, tiers count from 0."""
+        account = self._account
+        if self._over(_USAGE, at):
+            self._periods[_USAGE] = period_at(self._plan.period, account.anchor, account.zone, at)
+            self._used.clear()
+        for quota in self._plan.quotas:
+            if self._over(quota.name, at):
+                rolled = self._left.get(quota.name, 0) if quota.roll_over else 0
+                self._left[quota.name] = quota.units + rolled
+                self._periods[quota.name] = period_at(quota.per, account.anchor, account.zone, at)
+
+    def _over(self, name: str, at: UnixMicroseconds) -> bool:
+        period = self._periods.get(name)
+        return period is None or period.is_over(at)
