@@ -65,6 +65,9 @@ def _check_fund(path: str, plan: Plan, problems: list[Problem]) -> None:
     if not plan.fund:
         problems.append(Problem(where, "expected at least one of quota, wallet, credit"))
     _check_repeats(where, plan.fund, problems)
+    if "quota" in plan.fund[1:]:
+        message = "quota has to come first: what it covers is not priced at all"
+        problems.append(Problem(where, message))
     if plan.quotas and "quota" not in plan.fund:
         message = "fund has no quota: these would never pay for anything"
         problems.append(Problem(join(path, "quotas"), message))

@@ -21,7 +21,7 @@ from finomw.money.account import After
 from finomw.money.funding import Available, divide_more, uncovered, walk
 from finomw.money.terms import WALLET_ONLY, Terms
 from finomw.store.env import Txn
-from finomw.store.holds import NOBODY
+from finomw.store.holds import NOBODY, HoldRow
 from finomw.types import (
     Counts,
     CustomerId,
@@ -225,8 +225,8 @@ def extend(engine: Engine, hold: HoldId, extension: Extension) -> Lsn | Refusal:
                 row.ceiling,
                 row.counted,
                 extension.buffer,
-                {},
-                {},
+                row.used,
+                row.others,
             )
         usage = engine.store.quotas.usage(txn, row.customer) if row.counted else None
         used = _only(usage.used, tuple(row.counted)) if usage else {}
@@ -271,13 +271,30 @@ def settle(
         now = engine.clock.now()
         if isinstance(price, int):
             return records.Settle(now, hold, _checked("price", price), counts, usage, note)
-        counted = tuple(row.counted)
-        rows = engine.store.quotas.usage(txn, row.customer) if counted else None
-        used = _only(rows.used, counted) if rows else {}
-        amount = _checked("price", price(uncovered(row.parts, counts), used))
-        return records.Settle(now, hold, amount, counts, usage, note, used)
+        used, amount = _price_now(engine, txn, row, price, uncovered(row.parts, counts))
+        return records.Settle(now, hold, _checked("price", amount), counts, usage, note, used)
 
     return _ended(engine.decide(decide))
+
+
+def _price_now(
+    engine: Engine, txn: Txn, row: HoldRow, price: Pricer, rest: Counts
+) -> tuple[Counts, Micros]:
+    """Return the price of what quotas leave, and the usage it was worked out from.
+
+    That is the usage now; unless calls that began after this one, or a new period, moved it into
+    a dearer tier: then it is the nearest usage that its hold reckoned with, and so covers.
+    """
+    counted = tuple(row.counted)
+    if not counted:
+        return {}, price(rest, {})
+    usage = engine.store.quotas.usage(txn, row.customer)
+    now = _only(usage.used, counted) if usage else _only({}, counted)
+    most = {meter: row.used.get(meter, 0) + row.others.get(meter, 0) for meter in counted}
+    near = {meter: min(max(now[meter], row.used.get(meter, 0)), most[meter]) for meter in counted}
+    if near == now:
+        return now, price(rest, now)
+    return min(((now, price(rest, now)), (near, price(rest, near))), key=lambda each: each[1])
 
 
 def settle_whole(

@@ -1,5 +1,7 @@
 """Money: pure values and functions, no I/O and no async.
 
-Micros and the two conversions in ``micros.py``, prices in ``pricing.py``, ledger entries in
-``entries.py``, and what they do to an account in ``account.py``.
+``micros.py`` has micros and their conversions. Prices: one meter's in ``rates.py``, a call's in
+``pricing.py``, told in ``explain.py``, plans in ``plans.py``, quotas in ``quotas.py``. Ledger
+entries are in ``entries.py``, what they do to an account in ``account.py``; ``funding.py``
+divides a call among its sources, and ``periods.py`` knows the calendar.
 """

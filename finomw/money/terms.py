@@ -1,4 +1,8 @@
-"""Under which terms a call is funded: the plan's quotas, and the order of its money sources."""
+"""Under which terms a call is funded: the plan's quotas, and the order of its money sources.
+
+Quotas always come first: what they cover is not priced, so nothing could pay before them. The
+configuration refuses another order.
+"""
 
 from __future__ import annotations
 

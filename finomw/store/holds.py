@@ -45,7 +45,8 @@ class HoldRow(msgspec.Struct, frozen=True, array_like=True):
     """One hold: ``parts`` of the customer's sources, for at most the counts in ``ceiling``.
 
     ``counted`` are the units that the customer's usage reckons with while the hold is open.
-    ``steps`` counts the entries that made it what it is: one, and one for each extension.
+    ``used`` and ``others`` are the usage and the other holds' counts that its worst case reckoned
+    with. ``steps`` counts the entries that made it what it is: one, and one for each extension.
     ``settle_price`` is set where the ceiling is exactly what will be used.
     ``started`` says that a part of the answer may have reached the client. ``ended``, ``charged``
     (micros) and ``counts`` are set exactly when ``state`` is not open.
@@ -66,6 +67,8 @@ class HoldRow(msgspec.Struct, frozen=True, array_like=True):
     expires: UnixMicroseconds | None = None
     resource: str = ""
     settle_price: Micros | None = None
+    used: Counts = {}
+    others: Counts = {}
     steps: int = 1
     started: bool = False
     state: HoldState = HoldState.OPEN

@@ -76,6 +76,8 @@ class CallRules:
             command.expires,
             command.resource,
             command.settle_price,
+            command.used,
+            command.others,
         )
         store.holds.put(txn, store.holds.place_of(hold), row)
         self._set_aside(txn, row)
@@ -113,6 +115,8 @@ class CallRules:
             ceiling=command.ceiling,
             counted=command.counted,
             expires=max(row.expires, command.expires),
+            used=command.used,
+            others=command.others,
             steps=step,
         )
         store.holds.put(txn, place, extended)

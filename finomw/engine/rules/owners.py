@@ -68,10 +68,14 @@ class OwnerRules:
         return self._put(txn, command.customer, replace(account, status=Status.ACTIVE))
 
     def subscribe(self, txn: Txn, command: records.Subscribe, _number: int) -> After:
-        """Begin a plan: its periods start now, what earlier quotas had left is gone."""
+        """Begin a plan: its periods start now, what earlier quotas had left is gone.
+
+        What was given once stays as it is: subscribing again does not give it again.
+        """
         account = self._need(txn, command.customer)
         quotas = self._store.quotas
-        for name, row in list(quotas.of(txn, command.customer)):
+        periodic = [(n, row) for n, row in quotas.of(txn, command.customer) if row.end is not None]
+        for name, row in periodic:
             if row.held:
                 raise Conflict(
                     f"calls of customer {command.customer!r} hold some of the quota {name}; "
