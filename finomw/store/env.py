@@ -96,10 +96,13 @@ class Environment:
         except lmdb.Error as error:
             raise RecordingFailed(f"{self.directory / DATA}: {error}") from error
 
-    def forget_dead_readers(self) -> None:
-        """Drop the snapshots of killed processes: each keeps every page freed since from reuse."""
+    def forget_dead_readers(self) -> int:
+        """Drop the snapshots of killed processes; return how many there were.
+
+        Each keeps every page that was freed since from being used again, until the state is full.
+        """
         try:
-            self._env.reader_check()
+            return int(self._env.reader_check())
         except lmdb.Error as error:
             raise RecordingFailed(f"{self.directory / DATA}: {error}") from error
 

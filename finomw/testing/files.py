@@ -52,8 +52,8 @@ class FaultyFiles(Files):
 
     def touched(self, path: Path, offset: int, length: int) -> None:
         """Note that bytes of a mapped file were stored."""
-        last = offset + max(length, 1) - 1
-        self._dirty[path].update(range(offset // limits.PAGE, last // limits.PAGE + 1))
+        end = -(-(offset + length) // limits.PAGE)
+        self._dirty[path].update(range(offset // limits.PAGE, end if length else 0))
 
     def flushed(self, file: MappedFile) -> None:
         """Write a mapped file's dirty pages to its disk, or lose them."""

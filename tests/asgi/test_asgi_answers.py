@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -221,8 +220,7 @@ def after_its_hold(shop: Shop, messages: list[Message]) -> ASGIApp:
     """Make an app that answers when the hold is on disk, as one that has work to do would."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        while shop.engine.durable() < shop.engine.tail():
-            await asyncio.sleep(0)
+        shop.engine.flush()
         await script(*messages)(scope, receive, send)
 
     return app

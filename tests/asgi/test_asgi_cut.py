@@ -19,7 +19,6 @@ from asgi_shop import (
     Message,
     Server,
     Shop,
-    answer,
     body,
     event,
     http_scope,
@@ -48,6 +47,8 @@ WHOLE_HOLD = Ended(HOLD, UsageStatus.PARTIAL, "estimated: the hold", {})
 MISSING = Ended(HOLD, UsageStatus.MISSING, "estimated: the hold", {})
 NOTHING = Ended(0, None, "no answer began", {})
 FLAT_WHOLE = Ended(FLAT, UsageStatus.KNOWN, "", {"requests": 1})
+FAILED = Ended(0, None, "the answer failed with status 500", {})
+EMPTY = Ended(0, None, "the answer has no body", {})
 FLAT_CUT = Ended(FLAT, UsageStatus.PARTIAL, "", {"requests": 1})
 
 
@@ -106,9 +107,9 @@ CUTS: list[tuple[str, list[Message], int, Ended]] = [
     ("/chat", SSE_PARTS, 4, KNOWN),
     ("/chat", SSE_PARTS, 5, KNOWN),
     ("/chat_none", SSE_PARTS, 2, Ended(0, None, "usage missing", {})),
-    ("/chat", [start(500, b"text/plain"), body()], 1, Ended(0, None, "the answer failed with status 500", {})),
-    ("/chat", [start(204, None), body()], 1, Ended(0, None, "the answer has no body", {})),
-]  # fmt: skip
+    ("/chat", [start(500, b"text/plain"), body()], 1, FAILED),
+    ("/chat", [start(204, None), body()], 1, EMPTY),
+]
 
 
 @pytest.mark.parametrize(("path", "messages", "count", "expected"), CUTS)
@@ -218,7 +219,7 @@ def test_a_call_cancelled_while_the_server_takes_a_message_ends_once(
         # cancelled in the call's wait number ``wait`` for the disk, when ``sent`` had left
         ("/chat", JSON_PARTS, 0, 0, KNOWN),
         ("/flat", JSON_PARTS, 0, 0, FLAT_WHOLE),
-        ("/chat", [start(204, None), body()], 0, 0, Ended(0, None, "the answer has no body", {})),
+        ("/chat", [start(204, None), body()], 0, 0, EMPTY),
         ("/chat", OTHER_PARTS, 0, 0, NOTHING),
         ("/chat", OTHER_PARTS, 1, 2, MISSING),
         ("/chat", SSE_PARTS, 0, 0, NOTHING),

@@ -44,7 +44,7 @@ async def never(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def assert_replaced(server: Server) -> None:
-    """The client got a 503 and nothing of the app's answer."""
+    """Prove that the client got a 503 and nothing of the app's answer."""
     assert server.status == 503
     assert server.problem["reason"] == "cannot_record"
     assert server.headers[b"retry-after"] == b"5"
@@ -58,7 +58,7 @@ def files() -> FaultyFiles:
 
 @pytest.fixture
 def faulty(open_shop: Callable[..., Shop], files: FaultyFiles) -> Shop:
-    """A shop whose disk fails on demand, that has served one call."""
+    """Open a shop whose disk fails on demand, that has served one call."""
     shop = open_shop(files=files)
     call_once(shop, JSON_PARTS)
     return shop

@@ -153,7 +153,8 @@ def test_a_reader_never_becomes_a_worker(path: Path) -> None:
     assert engine.health().worker == 0
     engine.prepare_next_segment()
     engine.close()
-    assert nodes.dump(again := nodes.open_node(path))["workers"] == 0
+    again = nodes.open_node(path)
+    assert nodes.dump(again)["workers"] == 0
     again.close()
 
 

@@ -211,5 +211,5 @@ class EngineAgainstModel(RuleBasedStateMachine):
 
 TestEngineAgainstModel = EngineAgainstModel.TestCase
 TestEngineAgainstModel.settings = settings(
-    derandomize=True, max_examples=30, stateful_step_count=40, deadline=None
+    derandomize=True, max_examples=25, stateful_step_count=40, deadline=None
 )
