@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
+from finomw import limits
 from finomw.config.load import resolve
 from finomw.config.model import Config
 from finomw.engine import charge
@@ -28,6 +29,7 @@ from finomw.errors import (
     InvariantBroken,
     NotFound,
     Problem,
+    Unpriced,
 )
 from finomw.metering.choosing import compile_plans
 from finomw.metering.counts import judge
@@ -125,10 +127,13 @@ class Billing:
             choice or "",
             account.plan,
             self._plans[account.plan].terms,
-            tuple(meter for meter in ceiling if meter in prices.tiered_meters),
+            tuple(sorted(prices.tiered_meters)),
             reservation=Reservation(expires, resource),
         )
-        held = charge.hold(engine, request)
+        try:
+            held = charge.hold(engine, request)
+        except Unpriced as error:
+            raise HoldRefused("unpriced", str(error)) from error
         engine.flush()
         if isinstance(held, Refusal):
             reason = held.name.lower()
@@ -150,7 +155,10 @@ class Billing:
         prices = self._prices(row.plan, row.route, row.choice or None, row.since)
         wanted = None if ceiling is None else _checked(ceiling)
         extension = Extension(self._expiry(expires_in), prices.worst, wanted, self._buffer)
-        done = charge.extend(self._engine, hold, extension)
+        try:
+            done = charge.extend(self._engine, hold, extension)
+        except Unpriced as error:
+            raise HoldRefused("unpriced", str(error)) from error
         self._engine.flush()
         if isinstance(done, Refusal):
             reason = done.name.lower()
@@ -165,7 +173,8 @@ class Billing:
 
         Prices are those of the hold's route, choice and time. Settling again with the same counts
         returns the earlier result. Raises `Conflict` for other counts or after a release,
-        `NotFound` for what never was an explicit hold, `InvalidValue`.
+        `NotFound` for what never was an explicit hold, `InvalidValue`; `HoldRefused` or `Unpriced`
+        where the configuration no longer has the hold's prices, or never had one of a meter.
         """
         row = self._explicit(hold)
         _checked(counts)
@@ -244,7 +253,10 @@ class Billing:
     def _expiry(self, expires_in: timedelta) -> UnixMicroseconds:
         if expires_in <= timedelta(0):
             raise InvalidValue("expires_in: must be longer than nothing")
-        return self._engine.clock.now() + expires_in // _MICROSECOND
+        expires = self._engine.clock.now() + expires_in // _MICROSECOND
+        if expires > limits.INSTANT_MAX:
+            raise InvalidValue("expires_in: must end before the year 10000")
+        return expires
 
 
 def _checked(counts: Counts) -> Counts:

@@ -22,6 +22,10 @@ MICROS_MAX: Final = 2**62
 COUNT_MAX: Final = 2**53
 """Largest count of one meter in one call."""
 
+# Time.
+INSTANT_MAX: Final = 253_402_300_799_999_999
+"""Last microsecond of the year 9999, since 1970: what a date can be written for."""
+
 # Names: bytes of UTF-8.
 CUSTOMER_ID_BYTES: Final = 128
 SOURCE_BYTES: Final = 64

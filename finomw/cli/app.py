@@ -2,8 +2,9 @@
 
 Exit status 0 is success. 2 says that the command was refused or could not be carried out, with
 exactly one line ``error: …`` on stderr and nothing changed. 1 is the answer "no" of a command that
-asks a question (``verify`` found faults). What finomw raises on purpose and what the operating
-system refuses are told this way; anything else is a bug and keeps its traceback.
+asks a question (``verify`` found faults, ``reconcile`` differences). What finomw raises on purpose
+and what the operating system refuses are told this way; anything else is a bug and keeps its
+traceback.
 """
 
 from __future__ import annotations
@@ -17,11 +18,47 @@ from typing import Annotated, Final
 import typer
 
 from finomw import __version__
-from finomw.cli import balance, check, customer, demo, grant, init, key, ledger, verify
+from finomw.cli import (
+    balance,
+    check,
+    customer,
+    demo,
+    grant,
+    holds,
+    init,
+    invoice,
+    key,
+    ledger,
+    paid,
+    price,
+    reconcile,
+    refund,
+    simulate,
+    subscription,
+    verify,
+)
 from finomw.cli.output import one_line
 from finomw.errors import FinomwError
 
-_VERBS: Final = (init, check, customer, key, grant, balance, ledger, verify, demo)
+_VERBS: Final = (
+    init,
+    check,
+    price,
+    customer,
+    key,
+    subscription,
+    grant,
+    refund,
+    paid,
+    balance,
+    ledger,
+    holds,
+    invoice,
+    simulate,
+    verify,
+    reconcile,
+    demo,
+)
 """Every module with verbs, in the order of the help; each has its own ``app``."""
 
 _FAILED: Final = 2

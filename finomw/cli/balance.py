@@ -1,6 +1,7 @@
 """``finomw balance``: what a customer has left.
 
-Open holds are already out of the balance: it is what the next call may draw on.
+Open holds are already out of the balance: it is what the next call may draw on. Quotas are shown
+by ``finomw customer show``.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import typer
 
 from finomw.cli import documents
+from finomw.cli.customer.show import credit
 from finomw.cli.options import (
     CONFIG_DEFAULT,
     ConfigOption,
@@ -22,6 +24,7 @@ from finomw.cli.output import print_fields, print_json, utc
 from finomw.engine import customers
 from finomw.money.account import remaining_percent
 from finomw.money.micros import to_usd
+from finomw.types import Status
 
 app = typer.Typer()
 
@@ -33,7 +36,10 @@ def balance(
     data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what a customer has left, and what calls in flight hold."""
+    """Print what a customer has left.
+
+    What calls in flight hold is out of the balance already.
+    """
     who = customer_id(customer)
     with opened(node_directory(config, data)) as engine:
         account = customers.get_account(engine, who)
@@ -45,6 +51,10 @@ def balance(
         ("held", f"{to_usd(account.held)} USD"),
         ("left", f"{remaining_percent(account)} %"),
     ]
+    if account.credit_limit or account.credit_used:
+        fields.append(("credit", credit(account)))
+    if account.status is not Status.ACTIVE:
+        fields.append(("status", documents.STATUS_NAMES[account.status]))
     if account.blocked_at is not None:
         fields.append(("blocked", f"since {utc(account.blocked_at)} UTC"))
     print_fields(fields)

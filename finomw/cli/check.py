@@ -8,24 +8,39 @@ finer than a micro-dollar.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import typer
 
 from finomw.asgi.rules import compile_config
+from finomw.cli.documents import Document
 from finomw.cli.options import CONFIG_DEFAULT, ConfigOption, JsonOption
-from finomw.cli.output import one_line, print_fields, print_json, print_table
+from finomw.cli.output import one_line, print_fields, print_json, print_table, utc, utc_exact
 from finomw.config.load import load
-from finomw.config.model import Config, FreeRoute, MeteredRoute, Price, Prices, Route
+from finomw.config.model import (
+    REST,
+    Config,
+    FreeRoute,
+    MeteredRoute,
+    Plan,
+    PlanQuota,
+    Price,
+    Prices,
+    Route,
+    RoutePrice,
+    Tier,
+    UnitPrice,
+)
 from finomw.errors import ConfigError
 from finomw.money.micros import amount, to_usd
+from finomw.types import PlanName
 
 app = typer.Typer()
 
-Row: TypeAlias = tuple[str, str, str, str, str]
+Row: TypeAlias = tuple[str, ...]
 
-_COLUMNS: Row = ("MATCH", "ROUTE", "PLAN", "FOR", "PRICE USD")
-_UNPRICED = "none: calls are refused"
+_COLUMNS: Final = ("MATCH", "ROUTE", "PLAN", "FROM UTC", "FOR", "PRICE USD")
+_UNPRICED: Final = {"refuse": "none: calls are refused", "free": "free"}
 
 
 @app.command(epilog="Example: finomw check --config fino.yaml")
@@ -48,6 +63,9 @@ def check(config: ConfigOption = CONFIG_DEFAULT, as_json: JsonOption = False) ->
         print_json(_document(settings))
         return
     print_table(_COLUMNS, list(_rows(settings)))
+    if settings.plans:
+        typer.echo()
+        _print_plans(settings)
     typer.echo()
     print_fields(
         [
@@ -60,38 +78,96 @@ def check(config: ConfigOption = CONFIG_DEFAULT, as_json: JsonOption = False) ->
 
 
 def _rows(config: Config) -> Iterator[Row]:
-    """Yield a line for each route, plan, and value that chooses among the plan's prices."""
+    """Yield a line for each route, plan, version, and value that chooses among its prices."""
     for route in config.routes:
         match = f"{','.join(route.match.methods)} {route.match.path}"
         if not isinstance(route, MeteredRoute):
-            yield match, _name(route), "", "", "free"
-        else:
-            for plan_name, plan in config.plans.items():
-                priced = plan.prices.get(route.name)
-                if priced is None:
-                    yield match, route.name, plan_name, "", _UNPRICED
-                else:
-                    for value, prices in priced.lists.items():
-                        chosen = value if priced.by is not None else ""
-                        yield match, route.name, plan_name, chosen, _prices(route, prices)
+            yield match, _name(route), "", "", "", "free"
+            continue
+        for name, plan in config.plans.items():
+            versions = plan.prices.get(route.name, ())
+            if not versions:
+                yield match, route.name, name, "", "", _UNPRICED[plan.unpriced]
+            for version in versions:
+                for row in _version(route, name, plan, version):
+                    yield match, *row
+
+
+def _version(route: MeteredRoute, name: PlanName, plan: Plan, version: RoutePrice) -> Iterator[Row]:
+    start = "" if version.valid_from is None else utc(version.valid_from)
+    for value, prices in version.lists.items():
+        chosen = "" if version.by is None else value
+        yield route.name, name, start, chosen, _prices(route, prices)
+    if REST not in version.lists:
+        yield route.name, name, start, "others", _UNPRICED[plan.unpriced]
 
 
 def _prices(route: MeteredRoute, prices: Prices) -> str:
     """Return the prices of the route's meters; rules that share prices may have fewer meters."""
-    return ", ".join(
-        f"{meter} {_rate(price)}" for meter, price in prices.items() if meter in route.meter
+    texts = [
+        f"{meter} {_price(price)}" for meter, price in prices.meters.items() if meter in route.meter
+    ]
+    if prices.minimum is not None:
+        texts.append(f"at least {prices.minimum.usd}")
+    return ", ".join(texts)
+
+
+def _price(price: Price) -> str:
+    if price.package is not None:
+        return f"{price.package.usd} for each {price.package.units} started"
+    if price.tiered is not None:
+        return f"tiered ({_tiers(price.tiered)})"
+    if price.volume is not None:
+        return f"volume ({_tiers(price.volume)})"
+    return _rate(price)
+
+
+def _tiers(tiers: tuple[Tier, ...]) -> str:
+    return "; ".join(
+        f"{_rate(tier)} {'above' if tier.up_to is None else f'up to {tier.up_to}'}"
+        if len(tiers) > 1
+        else _rate(tier)
+        for tier in tiers
     )
 
 
-def _rate(price: Price) -> str:
+def _rate(price: UnitPrice) -> str:
     return f"{price.usd}" if price.usd is not None else f"{price.usd_per_million} per million"
+
+
+def _print_plans(config: Config) -> None:
+    """Print what holds for a whole plan, and what it gives."""
+    print_table(
+        ("PLAN", "FUND", "ROUNDING", "TIERS COUNT BY", "UNPRICED"),
+        [
+            (name, ", ".join(plan.fund), plan.rounding, plan.period, plan.unpriced)
+            for name, plan in config.plans.items()
+        ],
+    )
+    quotas = [
+        (name, quota, ", ".join(what.meters), _given(what), what.per, _yes(what.roll_over))
+        for name, plan in config.plans.items()
+        for quota, what in plan.quotas.items()
+    ]
+    if quotas:
+        typer.echo()
+        columns = ("PLAN", "QUOTA", "METERS", "GIVES", "PER", "ROLLS OVER")
+        print_table(columns, quotas, right=("GIVES",))
+
+
+def _given(quota: PlanQuota) -> str:
+    return str(quota.units) if quota.usd is None else f"{quota.usd} USD"
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
 
 
 def _name(route: Route) -> str:
     return (route.name or "") if isinstance(route, FreeRoute | MeteredRoute) else ""
 
 
-def _document(config: Config) -> dict[str, object]:
+def _document(config: Config) -> Document:
     """Return the checked file for programs; prices are as written, texts or integers."""
     return {
         "ok": True,
@@ -109,23 +185,62 @@ def _document(config: Config) -> dict[str, object]:
             }
             for route in config.routes
         ],
-        "plans": {
+        "plans": {name: _of_plan(plan) for name, plan in config.plans.items()},
+    }
+
+
+def _of_plan(plan: Plan) -> Document:
+    return {
+        "rounding": plan.rounding,
+        "unpriced": plan.unpriced,
+        "period": plan.period,
+        "fund": list(plan.fund),
+        "quotas": {
             name: {
-                route: {
-                    "by": priced.by,
+                "meters": list(quota.meters),
+                "units": quota.units,
+                "usd": _text(quota.usd),
+                "per": quota.per,
+                "roll_over": quota.roll_over,
+            }
+            for name, quota in plan.quotas.items()
+        },
+        "prices": {
+            route: [
+                {
+                    "valid_from": utc_exact(version.valid_from),
+                    "by": version.by,
                     "prices": {
-                        value: {meter: _price(price) for meter, price in prices.items()}
-                        for value, prices in priced.lists.items()
+                        value: _of_prices(prices) for value, prices in version.lists.items()
                     },
                 }
-                for route, priced in plan.prices.items()
-            }
-            for name, plan in config.plans.items()
+                for version in versions
+            ]
+            for route, versions in plan.prices.items()
         },
     }
 
 
-def _price(price: Price) -> dict[str, str]:
+def _of_prices(prices: Prices) -> Document:
+    minimum = None if prices.minimum is None else _text(prices.minimum.usd)
+    meters = {meter: _of_price(price) for meter, price in prices.meters.items()}
+    return {"minimum_usd": minimum, "meters": meters}
+
+
+def _of_price(price: Price) -> Document:
+    if price.package is not None:
+        return {"package": {"units": price.package.units, "usd": _text(price.package.usd)}}
+    for kind, tiers in (("tiered", price.tiered), ("volume", price.volume)):
+        if tiers is not None:
+            return {kind: [{"up_to": tier.up_to} | _of_rate(tier) for tier in tiers]}
+    return _of_rate(price)
+
+
+def _of_rate(price: UnitPrice) -> Document:
     if price.usd is not None:
-        return {"usd": str(price.usd)}
-    return {"usd_per_million": str(price.usd_per_million)}
+        return {"usd": _text(price.usd)}
+    return {"usd_per_million": _text(price.usd_per_million)}
+
+
+def _text(usd: str | int | None) -> str | None:
+    return None if usd is None else str(usd)

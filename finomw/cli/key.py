@@ -24,7 +24,7 @@ from finomw.cli.options import (
     opened,
 )
 from finomw.cli.output import print_json, print_table, utc
-from finomw.engine import customers
+from finomw.engine import customers, keys
 from finomw.engine.engine import Engine
 from finomw.money.entries import check_name
 from finomw.store.env import Txn
@@ -52,8 +52,8 @@ def create(
     who = customer_id(customer)
     with opened(node_directory(config, data)) as engine:
         customers.get_account(engine, who)  # refused before anything is written
-        made = customers.create_key(engine, who, name)
-        _, row = customers.find_key(engine, made.key.hex())
+        made = keys.create_key(engine, who, name)
+        _, row = keys.find_key(engine, made.key.hex())
     if as_json:
         print_json(documents.of_key(made.key, row) | {"token": made.token})
         return
@@ -76,9 +76,9 @@ def revoke(
     """Refuse a key from now on; running workers see it with the next call."""
     check_name("key", key, limits.TOKEN_BYTES)
     with opened(node_directory(config, data)) as engine:
-        found, _ = customers.find_key(engine, key)
-        customers.revoke_key(engine, found)
-        _, row = customers.find_key(engine, found.hex())
+        found, _ = keys.find_key(engine, key)
+        keys.revoke_key(engine, found)
+        _, row = keys.find_key(engine, found.hex())
     if as_json:
         print_json(documents.of_key(found, row))
     else:
@@ -96,26 +96,26 @@ def list_all(
     who = customer_id(customer)
     with opened(node_directory(config, data)) as engine, engine.store.read() as txn:
         engine.store.accounts.need(txn, who)
-        keys = keys_of(engine, txn, who)
+        rows = keys_of(engine, txn, who)
     if as_json:
-        print_json({"customer": who, "keys": [documents.of_key(*key) for key in keys]})
+        print_json({"customer": who, "keys": [documents.of_key(*row) for row in rows]})
     else:
-        print_keys(keys)
+        print_keys(rows)
 
 
 def keys_of(engine: Engine, txn: Txn, customer: CustomerId) -> list[tuple[KeyHash, KeyRow]]:
     """Return a customer's keys, oldest first."""
-    keys = [item for item in engine.store.keys.items(txn) if item[1].customer == customer]
-    return sorted(keys, key=lambda item: item[1].created)
+    rows = [item for item in engine.store.keys.items(txn) if item[1].customer == customer]
+    return sorted(rows, key=lambda item: item[1].created)
 
 
-def print_keys(keys: list[tuple[KeyHash, KeyRow]]) -> None:
+def print_keys(rows: list[tuple[KeyHash, KeyRow]]) -> None:
     """Print keys as a table."""
     print_table(
         ("KEY", "TOKEN", "CREATED UTC", "REVOKED UTC", "NAME"),
         [
             (_short(key), f"…{row.last_four}", utc(row.created), utc(row.revoked), row.name)
-            for key, row in keys
+            for key, row in rows
         ],
     )
 

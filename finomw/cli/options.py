@@ -7,7 +7,7 @@ worker and writes no record: only a command that changes something does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, TypeAlias
@@ -17,11 +17,12 @@ import typer
 from finomw import limits
 from finomw.config.load import load
 from finomw.config.model import Config
+from finomw.config.wording import nearest
 from finomw.engine.engine import Engine, close_engine, open_engine
-from finomw.errors import ConfigError, InvalidValue, Problem
+from finomw.errors import ConfigError, InvalidValue, Problem, quoted
 from finomw.money.entries import check_name
 from finomw.money.micros import amount
-from finomw.types import CustomerId, Micros
+from finomw.types import CustomerId, Micros, PlanName
 
 CONFIG_DEFAULT = Path("fino.yaml")
 
@@ -41,9 +42,32 @@ JsonOption: TypeAlias = Annotated[
     bool,
     typer.Option("--json", help="Print one JSON document; amounts are whole micro-dollars."),
 ]
+CsvOption: TypeAlias = Annotated[
+    bool, typer.Option("--csv", help="Print CSV; amounts are whole micro-dollars.")
+]
 CustomerArgument: TypeAlias = Annotated[
     str, typer.Argument(metavar="CUSTOMER", help="The customer's id.")
 ]
+BufferOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--buffer",
+        metavar="USD",
+        help="Dollars that the balance may go below zero, in place of the YAML's buffer_usd.",
+    ),
+]
+ZoneOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--zone", metavar="ZONE", help="The time zone of the plan's periods, such as Europe/Berlin."
+    ),
+]
+
+
+def one_format(as_json: bool, as_csv: bool) -> None:
+    """Raise `InvalidValue` where two formats are asked for."""
+    if as_json and as_csv:
+        raise InvalidValue("--csv: not together with --json")
 
 
 def read_config(path: Path) -> Config:
@@ -51,17 +75,48 @@ def read_config(path: Path) -> Config:
     try:
         return load(path)
     except ConfigError as error:
-        first, *others = error.problems
-        hint = f"; {len(others)} more, see `finomw check`" if others else ""
-        if not path.exists():
-            hint = "; make one with `finomw init`, or name another with --config"
-        text = first.message if first.path == str(path) else str(first)
-        raise ConfigError([Problem(str(path), text + hint)]) from error
+        raise summed_up(path, error.problems) from error
+
+
+def summed_up(path: Path, problems: Sequence[Problem]) -> ConfigError:
+    """Return an error with one problem of the file at ``path`` that stands for all of them."""
+    first, *others = problems
+    hint = f"; {len(others)} more, see `finomw check`" if others else ""
+    if not path.exists():
+        hint = "; make one with `finomw init`, or name another with --config"
+    text = first.message if first.path == str(path) else str(first)
+    return ConfigError([Problem(str(path), text + hint)])
 
 
 def node_directory(config: Path, data: Path | None) -> Path:
     """Return the path of the node directory that the options mean; raises `ConfigError`."""
     return read_config(config).data if data is None else data
+
+
+def directory_with_plan(config: Path, data: Path | None, field: str, plan: str) -> Path:
+    """Return the path of the node directory; where the YAML is read, it must have the plan.
+
+    Raises `ConfigError`, `InvalidValue`.
+    """
+    if data is not None:
+        return data
+    settings = read_config(config)
+    known_plan(settings, field, plan)
+    return settings.data
+
+
+def known_plan(settings: Config, field: str, plan: str) -> PlanName:
+    """Return the plan's name; raises `InvalidValue` where the configuration does not have it."""
+    return PlanName(one_of(field, "the YAML has no plan", plan, settings.plans))
+
+
+def one_of(field: str, problem: str, name: str, known: Iterable[str]) -> str:
+    """Return a name that is known; raises `InvalidValue` with the nearest one, or all of them."""
+    names = list(known)
+    if name not in names:
+        hint = nearest(name, names) or f"; known: {', '.join(names) or 'none'}"
+        raise InvalidValue(f"{field}: {problem} {quoted(name)}{hint}")
+    return name
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""How the command line prints: tables for people, one JSON document for programs.
+"""How the command line prints: tables for people, JSON or CSV for programs.
 
 On a terminal a table is fitted to its width, folding long cells; nothing is ever cut off. Anywhere
 else each row is one line of plain text, however long, without a single control code: what a pipe
@@ -7,9 +7,11 @@ reads does not depend on who watches. Texts from outside are never markup.
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Final
 
 import typer
@@ -21,7 +23,11 @@ from rich.text import Text
 from finomw.clock import rfc3339
 from finomw.types import UnixMicroseconds
 
+SECOND: Final = timedelta(seconds=1) // timedelta(microseconds=1)
+"""Microseconds of a second."""
+
 _GAP: Final = "  "
+_FORMULAS: Final = ("=", "+", "-", "@")
 
 
 def print_json(document: Mapping[str, object]) -> None:
@@ -44,6 +50,24 @@ def print_table(
     Console().print(table)
 
 
+def print_csv(columns: Sequence[str], rows: Iterable[Sequence[str | int | None]]) -> None:
+    """Print rows as CSV under the names of their columns, a line each; `None` is an empty cell.
+
+    A text that a spreadsheet would take for a formula gets a ``'`` in front: some of them are
+    chosen by who calls the API.
+    """
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_csv_cell(cell) for cell in row] for row in rows)
+
+
+def _csv_cell(cell: str | int | None) -> str | int | None:
+    if not isinstance(cell, str):
+        return cell
+    line = one_line(cell)
+    return f"'{line}" if line.startswith(_FORMULAS) else line
+
+
 def print_fields(fields: Sequence[tuple[str, str]]) -> None:
     """Print names and values, a pair on each line."""
     _print_lines(fields, [False, False])
@@ -57,6 +81,16 @@ def utc(at: UnixMicroseconds | None) -> str:
 def utc_exact(at: UnixMicroseconds | None) -> str | None:
     """Return a time for a JSON document: RFC 3339, to the microsecond."""
     return None if at is None else rfc3339(at)
+
+
+def duration(microseconds: int) -> str:
+    """Return how long something took, for people: its two largest units, such as ``2h 5m``."""
+    minutes, seconds = divmod(max(0, microseconds) // SECOND, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = [(days, "d"), (hours, "h"), (minutes, "m"), (seconds, "s")]
+    first = next((index for index, (count, _) in enumerate(parts) if count), len(parts) - 1)
+    return " ".join(f"{count}{unit}" for count, unit in parts[first : first + 2])
 
 
 def one_line(text: str) -> str:

@@ -34,9 +34,14 @@ buffer_usd: "1.00"
 # storage: {segment_size: 16MiB, state_size: 256MiB}
 
 # Price plans. A customer has one: finomw customer add alice --plan default
+# `finomw price --route search --usage '{"requests": 3}'` explains what a call costs.
 plans:
   default:
     rounding: up                 # of a call's price to whole micro-dollars; or down, half_up
+    # unpriced: free             # calls without a price; refused where this is left out
+    # fund: [quota, wallet, credit]   # what pays, in this order
+    # quotas:                    # given before money is asked for
+    #   trial: {meters: [input_tokens, output_tokens], units: 100000, per: month}
     prices:
       chat:
         by: .model               # chosen by the model in the request's JSON
@@ -48,6 +53,8 @@ plans:
           output_tokens: {usd_per_million: "15.00"}
       search:
         requests: {usd: "0.002"}
+        # a price may fall with what was used in the month:
+        # requests: {tiered: [{up_to: 1000, usd: "0.002"}, {usd: "0.001"}]}
 
 routes:
   # Metered: `meter` reads the counts from the answer, JSON or event stream, by jq programs.

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from finomw import limits
 from finomw.engine import records
 from finomw.engine.apply import Earlier
 from finomw.engine.due import Due, due_before_hold
 from finomw.engine.engine import Engine, Executed
 from finomw.errors import Conflict, InvalidValue, InvariantBroken
 from finomw.money.account import After
+from finomw.money.entries import check_amount
 from finomw.money.funding import Available, divide_more, uncovered, walk
 from finomw.money.terms import WALLET_ONLY, Terms
 from finomw.store.env import Txn
@@ -33,6 +33,7 @@ from finomw.types import (
     PlanName,
     Refusal,
     RouteName,
+    Status,
     UnixMicroseconds,
     UsageStatus,
     WorkerId,
@@ -132,7 +133,7 @@ def _decide_hold(
     """Walk the customer's sources inside the transaction."""
     store, terms = engine.store, request.terms
     account = store.accounts.get(txn, request.customer)
-    if account is None:
+    if account is None or account.status is Status.CLOSED:
         return Refusal.UNKNOWN_CUSTOMER
     now = engine.clock.now()
     due = due_before_hold(store, txn, request.customer, account, terms, request.counted, now)
@@ -150,7 +151,9 @@ def _decide_hold(
     for quota in terms.quotas:
         row = store.quotas.get(txn, request.customer, quota.name)
         if row is not None:
-            available.append(Available(quota.name, row.start, row.meters, row.money, row.left))
+            available.append(
+                Available(quota.name, row.start, row.meters, row.money, row.left, row.held)
+            )
     buffer = request.buffer if account.buffer is None else account.buffer
     parts = walk(account, buffer, terms.order, available, request.ceiling, worst)
     if isinstance(parts, Refusal):
@@ -213,7 +216,7 @@ def extend(engine: Engine, hold: HoldId, extension: Extension) -> Lsn | Refusal:
     """
 
     def decide(txn: Txn) -> records.Extend | Refusal:
-        _, row = engine.store.holds.need(txn, hold)
+        _, row, _ = engine.store.holds.need_explicit(txn, hold)
         now, ceiling = engine.clock.now(), extension.ceiling
         if ceiling is None:
             return records.Extend(
@@ -312,8 +315,7 @@ def release(engine: Engine, hold: HoldId, note: str = "") -> Ended:
 
 
 def _checked(field: str, amount: Micros) -> Micros:
-    if not 0 <= amount <= limits.AMOUNT_MAX:
-        raise InvalidValue(f"{field}: {amount} micros is not from 0 to {limits.AMOUNT_MAX}")
+    check_amount(field, amount)
     return amount
 
 

@@ -9,9 +9,8 @@ from finomw import limits
 from finomw.engine import records
 from finomw.engine.durably import durably
 from finomw.engine.engine import Engine
-from finomw.errors import InvalidValue
 from finomw.money.account import Account
-from finomw.money.entries import check_name
+from finomw.money.entries import check_amount, check_name
 from finomw.money.periods import check_zone
 from finomw.types import CustomerId, Micros, PlanName
 
@@ -36,7 +35,7 @@ def add_customer(
     if name:
         check_name("name", name, limits.NOTE_BYTES)
     if buffer is not None:
-        _check_amount("buffer", buffer)
+        check_amount("buffer", buffer)
     check_zone(zone)
     durably(engine, records.AddCustomer(engine.clock.now(), customer, plan, name, buffer, zone))
 
@@ -50,7 +49,7 @@ def set_terms(
     """Change a customer's credit limit or buffer, in micros; ``None`` leaves it as it is."""
     for field, amount in (("credit_limit", credit_limit), ("buffer", buffer)):
         if amount is not None:
-            _check_amount(field, amount)
+            check_amount(field, amount)
     durably(engine, records.SetTerms(engine.clock.now(), customer, credit_limit, buffer))
 
 
@@ -97,8 +96,3 @@ def get_account(engine: Engine, customer: CustomerId) -> Account:
     """Return a customer's account. Raises `NotFound`."""
     with engine.store.read() as txn:
         return engine.store.accounts.need(txn, customer)
-
-
-def _check_amount(field: str, amount: Micros) -> None:
-    if not 0 <= amount <= limits.AMOUNT_MAX:
-        raise InvalidValue(f"{field}: {amount} micros is not from 0 to {limits.AMOUNT_MAX}")

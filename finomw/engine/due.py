@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from finomw import limits
 from finomw.engine import records
 from finomw.money.account import Account
-from finomw.money.periods import Per, period_at
+from finomw.money.periods import period_at, periods_between
 from finomw.money.quotas import Quota
 from finomw.money.terms import Terms
 from finomw.store import Store
@@ -41,11 +42,11 @@ def due_before_hold(
         commands += expiries(store, txn, customer, account, now)
     for quota in terms.quotas:
         row = store.quotas.get(txn, customer, quota.name)
-        if row is None or (row.end is not None and row.end <= now):
+        if row is None or row.period.is_over(now):
             commands.append(_quota_period(customer, account, quota, row, now))
     if counted:
         usage = store.quotas.usage(txn, customer)
-        if usage is None or (usage.end is not None and usage.end <= now):
+        if usage is None or usage.period.is_over(now):
             period = period_at(terms.usage_per, account.anchor, account.zone, now)
             ended = None if usage is None else usage.start
             commands.append(
@@ -56,7 +57,7 @@ def due_before_hold(
 
 def expiries(
     store: Store, txn: Txn, customer: CustomerId, account: Account, now: UnixMicroseconds
-) -> list[records.AnyCommand]:
+) -> list[records.Expire]:
     """Return the customer's grants to expire now; one that calls hold whole has to wait."""
     if account.balance <= 0 and account.open_holds:
         return []
@@ -74,9 +75,15 @@ def _quota_period(
     row: QuotaRow | None,
     now: UnixMicroseconds,
 ) -> records.PeriodEnd:
-    """Begin a quota's period; what rolls over is what the one before had left."""
+    """Begin a quota's period; what rolls over is what the one before had left.
+
+    Periods in which nothing ran gave their units too: that nobody called must not change the sum.
+    """
     period = period_at(quota.per, account.anchor, account.zone, now)
-    rolled = row.left if row is not None and quota.roll_over and quota.per is not Per.ONCE else 0
+    units = quota.units
+    if row is not None and row.end is not None and quota.roll_over:
+        missed = periods_between(quota.per, account.anchor, account.zone, row.end, period.start)
+        units = min(units * (missed + 1) + row.left, limits.COUNT_MAX)
     return records.PeriodEnd(
         now,
         customer,
@@ -86,5 +93,5 @@ def _quota_period(
         period.end,
         quota.meters,
         quota.money,
-        quota.units + rolled,
+        units,
     )

@@ -16,7 +16,7 @@ from finomw.engine.durably import durably
 from finomw.engine.engine import Engine
 from finomw.errors import InvalidValue
 from finomw.money.account import Account
-from finomw.money.entries import check_name
+from finomw.money.entries import check_amount, check_name
 from finomw.types import CustomerId, Fund, Micros, UnixMicroseconds
 
 
@@ -40,9 +40,8 @@ def grant(
 
     Raises `NotFound`, `InvalidValue`, `Conflict`.
     """
-    now = engine.clock.now()
-    if expires is not None and expires <= now:
-        raise InvalidValue("expires: must be in the future")
+    if expires is not None and (type(expires) is not int or not 0 < expires <= limits.INSTANT_MAX):
+        raise InvalidValue(f"expires: {expires} is no time from 1970 to 9999")
     return _grant(engine, customer, amount, source, source_id, note, Fund.WALLET, expires)
 
 
@@ -99,7 +98,6 @@ def _grant(
 
 
 def _check(amount: Micros, note: str) -> None:
-    if not 0 < amount <= limits.AMOUNT_MAX:
-        raise InvalidValue(f"amount: {amount} micros is not from 1 to {limits.AMOUNT_MAX}")
+    check_amount("amount", amount, least=1)
     if note:
         check_name("note", note, limits.NOTE_BYTES)

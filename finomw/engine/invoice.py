@@ -28,7 +28,11 @@ class InvoiceLine(NamedTuple):
 
 
 class Invoice(NamedTuple):
-    """One customer's period. ``total`` is its lines'; ``paid`` and ``owed`` are as of now."""
+    """One customer's period.
+
+    ``total`` is its lines', ``paid`` the payments booked in it less what was taken back of any;
+    ``owed`` is as of now.
+    """
 
     customer: CustomerId
     period: Period
@@ -53,7 +57,7 @@ def invoice(engine: Engine, customer: CustomerId, period: Period) -> Invoice:
             calls[group] += 1
             amounts[group] -= entry.amount
             units.setdefault(group, Counter()).update(entry.call.counts)
-        elif entry.kind is EntryKind.GRANT:
+        elif entry.kind in (EntryKind.GRANT, EntryKind.REFUND):
             paid += entry.amount
     lines = tuple(
         InvoiceLine(*group, calls[group], dict(sorted(units[group].items())), amounts[group])

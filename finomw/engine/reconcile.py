@@ -14,6 +14,7 @@ from typing import NamedTuple
 from finomw.engine import records
 from finomw.engine.engine import Engine
 from finomw.engine.verify import check_journal, ledger_sums
+from finomw.errors import InvalidValue
 from finomw.store.env import Txn
 from finomw.types import CustomerId, Fund, Micros, Refusal
 
@@ -30,11 +31,15 @@ class Difference(NamedTuple):
 
 
 class Reconciled(NamedTuple):
-    """What a pass compared, what it explained, and what is wrong with the journal."""
+    """What a pass compared, what it explained, and what is wrong with the journal.
+
+    ``unexplained`` are differences beyond any amount of money, which no entry can hold.
+    """
 
     customers: int
     differences: tuple[Difference, ...]
     journal_faults: tuple[str, ...]
+    unexplained: tuple[Difference, ...] = ()
 
 
 def reconcile(engine: Engine) -> Reconciled:
@@ -45,15 +50,22 @@ def reconcile(engine: Engine) -> Reconciled:
     faults = tuple(check_journal(engine, tail))
     for fault in faults:
         logger.error("reconcile: %s", fault)
-    explained = []
+    explained, unexplained = [], []
     for suspect in suspects:
-        difference = _explain(engine, suspect)
+        try:
+            difference = _explain(engine, suspect)
+        except InvalidValue as error:
+            logger.error(
+                "reconcile: customer %s: no entry explains it: %s", suspect.customer, error
+            )
+            unexplained.append(suspect)
+            continue
         if difference is not None:
             explained.append(difference)
-    engine.count_alerts(len(explained) + len(faults))
+    engine.count_alerts(len(explained) + len(unexplained) + len(faults))
     if explained:
         engine.flush()
-    return Reconciled(customers, tuple(explained), faults)
+    return Reconciled(customers, tuple(explained), faults, tuple(unexplained))
 
 
 def _differences(engine: Engine, txn: Txn) -> tuple[list[Difference], int]:

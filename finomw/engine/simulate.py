@@ -18,7 +18,7 @@ from finomw.errors import Unpriced
 from finomw.money.account import Account
 from finomw.money.entries import CallDetail
 from finomw.money.funding import cover
-from finomw.money.periods import Period, period_at
+from finomw.money.periods import Period, period_at, periods_between
 from finomw.money.plans import PricePlan
 from finomw.money.pricing import PriceList
 from finomw.types import (
@@ -150,9 +150,16 @@ class _Pricing:
             self._used.clear()
         for quota in self._plan.quotas:
             if self._over(quota.name, at):
-                rolled = self._left.get(quota.name, 0) if quota.roll_over else 0
-                self._left[quota.name] = quota.units + rolled
-                self._periods[quota.name] = period_at(quota.per, account.anchor, account.zone, at)
+                before = self._periods.get(quota.name)
+                period = period_at(quota.per, account.anchor, account.zone, at)
+                units = quota.units
+                if before is not None and before.end is not None and quota.roll_over:
+                    missed = periods_between(
+                        quota.per, account.anchor, account.zone, before.end, period.start
+                    )
+                    units = units * (missed + 1) + self._left[quota.name]
+                self._left[quota.name] = units
+                self._periods[quota.name] = period
 
     def _over(self, name: str, at: UnixMicroseconds) -> bool:
         period = self._periods.get(name)

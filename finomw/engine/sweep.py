@@ -1,4 +1,4 @@
-"""Ending the holds of dead workers, by what the hold itself says.
+"""Ending the holds of dead workers, by what the hold itself says; and grants at their date.
 
 A worker that holds its lock is alive, and its holds are its own, however long a stream takes: no
 timer ever ends a live call's hold. A free lock means dead, at once. A hold whose answer had not
@@ -8,6 +8,7 @@ started is released; a started one, and one of a flat price, is settled at its h
 from __future__ import annotations
 
 from finomw.engine import records
+from finomw.engine.due import expiries
 from finomw.engine.engine import Engine
 from finomw.errors import NotFound
 from finomw.journal.workers import heal
@@ -29,6 +30,22 @@ def sweep(engine: Engine) -> int:
             heal(engine.control, engine.workers, engine.segments, engine.tail())
             engine.workers.forget(worker)
     return ended + _end_expired(engine)
+
+
+def expire_grants(engine: Engine) -> int:
+    """Take back what is unspent of grants whose date has passed; return how many there were.
+
+    A customer's next call would do it first, but may never come. Raises `RecordingFailed`.
+    """
+    store, now = engine.store, engine.clock.now()
+    commands: list[records.Expire] = []
+    with store.read() as txn:
+        for customer in store.grants.customers_with_lots(txn):
+            account = store.accounts.need(txn, customer)
+            commands += expiries(store, txn, customer, account, now)
+    for command in commands:
+        engine.execute(command)
+    return len(commands)
 
 
 def _end_expired(engine: Engine) -> int:

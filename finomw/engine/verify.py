@@ -11,6 +11,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from finomw.engine.engine import Engine
+from finomw.errors import JournalDamaged
 from finomw.journal.format import START, Tail
 from finomw.journal.reader import Reader
 from finomw.store.env import Txn
@@ -42,10 +43,13 @@ def verify(engine: Engine) -> Verified:
 def check_journal(engine: Engine, tail: Tail) -> list[str]:
     """Follow the chain to the tail that the state names; return what is wrong with it."""
     reader = Reader(engine.segments, START)
-    if tail.number:
-        for record in reader:
-            if record.end >= tail.end:
-                break
+    try:
+        if tail.number:
+            for record in reader:
+                if record.end >= tail.end:
+                    break
+    except JournalDamaged as error:
+        return [str(error)]
     if reader.tail == tail:
         return []
     path = engine.segments.path(engine.segments.base_of(reader.tail.end - 1))

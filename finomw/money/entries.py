@@ -24,9 +24,15 @@ from finomw.types import (
 
 CALL_SOURCE = "call"
 """Source of the entries that calls make; their source ids are unique by construction."""
+CLOSING_SOURCE = "closing"
+EXPIRY_SOURCE = "expiry"
+RECONCILE_SOURCE = "reconcile"
 
-RESERVED_SOURCES = frozenset({CALL_SOURCE, "closing", "expiry", "reconcile"})
+RESERVED_SOURCES = frozenset({CALL_SOURCE, CLOSING_SOURCE, EXPIRY_SOURCE, RECONCILE_SOURCE})
 """Sources of the entries that finomw makes itself."""
+
+_SUM_SOURCES = frozenset({CLOSING_SOURCE, RECONCILE_SOURCE})
+"""Whose amounts are what a whole account comes to, and so may be as large as a sum."""
 
 KIND_NAMES = {kind: kind.name.lower() for kind in EntryKind}
 FUND_NAMES = {fund: fund.name.lower() for fund in Fund}
@@ -78,10 +84,22 @@ def check_entry(entry: Entry) -> None:
         right = amount != 0 and bool(entry.note)
     if not right:
         raise InvariantBroken(f"a {KIND_NAMES[kind]} entry cannot have the amount {amount}")
-    if abs(amount) > limits.AMOUNT_MAX:
-        raise InvalidValue(f"amount: {amount} micros is beyond {limits.AMOUNT_MAX}")
+    most = limits.MICROS_MAX if entry.source in _SUM_SOURCES else limits.AMOUNT_MAX
+    if abs(amount) > most:
+        raise InvalidValue(f"amount: {amount} micros is beyond {most}")
     check_name("source", entry.source, limits.SOURCE_BYTES)
     check_name("source_id", entry.source_id, limits.SOURCE_ID_BYTES)
+
+
+def check_amount(field: str, amount: Micros, *, least: Micros = 0) -> None:
+    """Raise `InvalidValue` unless an amount in micros is an integer from ``least`` to the largest.
+
+    Amounts go to the journal as they are, so one that is no integer must not get that far.
+    """
+    if type(amount) is not int or not least <= amount <= limits.AMOUNT_MAX:
+        raise InvalidValue(
+            f"{field}: {amount} micros is not a whole number from {least} to {limits.AMOUNT_MAX}"
+        )
 
 
 def check_name(field: str, value: str, bytes_max: int) -> None:

@@ -59,13 +59,14 @@ class Spent(NamedTuple):
 
 
 class Available(NamedTuple):
-    """A quota that a call may use, and how much it has left."""
+    """A quota that a call may use: how much it has left, and other calls hold of it."""
 
     quota: str
     start: UnixMicroseconds
     meters: tuple[str, ...]
     money: bool
     left: int
+    held: int
 
 
 def walk(
@@ -78,8 +79,36 @@ def walk(
 ) -> Parts | Refusal:
     """Divide a call's worst case among its sources, or say why they do not cover it.
 
-    ``price`` gives the worst price in micros of counts that no quota covers.
+    ``price`` gives the worst price in micros of counts that no quota covers. ``HELD`` says that
+    they would cover it, but for what is set aside for other calls in flight. Who has no credit
+    limit has no credit: the wallet is then the last source, which may reach into its buffer.
     """
+    if not account.credit_limit and Fund.WALLET in order:
+        order = (Fund.WALLET,)
+    parts = _parts(account, order, quotas, ceiling, price)
+    refusal = admit(account, parts, buffer)
+    if refusal is None:
+        return parts
+    if refusal is Refusal.EXHAUSTED:
+        idle = replace(
+            account,
+            balance=account.balance + account.held,
+            credit_used=account.credit_used - account.credit_held,
+        )
+        full = [quota._replace(left=quota.left + quota.held) for quota in quotas]
+        if admit(idle, _parts(idle, order, full, ceiling, price), buffer) is None:
+            return Refusal.HELD
+    return refusal
+
+
+def _parts(
+    account: Account,
+    order: tuple[Fund, ...],
+    quotas: Sequence[Available],
+    ceiling: Counts,
+    price: Callable[[Counts], Micros],
+) -> Parts:
+    """Divide a call's worst case among its sources, whether or not the last has enough."""
     parts: list[QuotaPart] = []
     rest = ceiling
     for quota in quotas:
@@ -94,8 +123,7 @@ def walk(
             parts.append(_part(quota, given))
     used = tuple(part for part in parts if part.amount)
     wallet, credit = _divide(account, order, amount)
-    refusal = admit(account, wallet, credit, buffer, order)
-    return Parts(used, wallet, credit, order) if refusal is None else refusal
+    return Parts(used, wallet, credit, order)
 
 
 def cover(counts: Counts, meters: Sequence[str], units: int) -> tuple[int, Counts]:
@@ -141,16 +169,13 @@ def spend(parts: Parts, counts: Counts, price: Micros) -> Spent:
     return Spent(tuple(quotas), paid[Fund.WALLET], paid[Fund.CREDIT], overrun)
 
 
-def admit(
-    account: Account, wallet: Micros, credit: Micros, buffer: Micros, order: tuple[Fund, ...]
-) -> Refusal | None:
+def admit(account: Account, parts: Parts, buffer: Micros) -> Refusal | None:
     """Say why a hold with these parts may not be made, or ``None`` when it may.
 
     The wallet's part needs ``balance > 0`` and ``balance - part >= -buffer``: nobody starts on the
     buffer alone, and at most one call reaches into it. Where credit follows, the wallet gives what
     it has and the credit's part needs ``credit_used + part <= credit_limit``. A hold without a
-    part of a source needs nothing of it. ``HELD`` says that the money is there, but set aside for
-    other calls in flight.
+    part of a source needs nothing of it.
     """
     if account.status is Status.CLOSED:
         return Refusal.UNKNOWN_CUSTOMER
@@ -158,16 +183,14 @@ def admit(
         return Refusal.SUSPENDED
     if account.blocked_at is not None:
         return Refusal.BLOCKED
-    if _covers(account, wallet, credit, buffer, order):
-        return None
-    # With nothing in flight the same amount might be divided otherwise: ask for that division.
-    idle = replace(
-        account,
-        balance=account.balance + account.held,
-        credit_used=account.credit_used - account.credit_held,
-    )
-    wallet, credit = _divide(idle, order, wallet + credit)
-    return Refusal.HELD if _covers(idle, wallet, credit, buffer, order) else Refusal.EXHAUSTED
+    wallet, credit = parts.wallet, parts.credit
+    if wallet and (Fund.WALLET not in parts.order or account.balance <= 0):
+        return Refusal.EXHAUSTED
+    if wallet and account.balance - wallet < -buffer:
+        return Refusal.EXHAUSTED
+    if credit and account.credit_used + credit > account.credit_limit:
+        return Refusal.EXHAUSTED
+    return None
 
 
 def divide_more(
@@ -183,16 +206,6 @@ def divide_more(
     if credit and account.credit_used + credit > account.credit_limit:
         return Refusal.EXHAUSTED
     return wallet, credit
-
-
-def _covers(
-    account: Account, wallet: Micros, credit: Micros, buffer: Micros, order: tuple[Fund, ...]
-) -> bool:
-    if wallet and (Fund.WALLET not in order or account.balance <= 0):
-        return False
-    if credit and account.credit_used + credit > account.credit_limit:
-        return False
-    return wallet == 0 or account.balance - wallet >= -buffer
 
 
 def _divide(account: Account, order: tuple[Fund, ...], amount: Micros) -> tuple[Micros, Micros]:

@@ -119,6 +119,41 @@ def period_named(zone: str, name: str) -> Period:
     return Period(_day_start(first, place), _day_start(following, place))
 
 
+def day_start(zone: str, day: date) -> UnixMicroseconds:
+    """Return the first moment of a day in the zone.
+
+    Raises
+    ------
+    InvalidValue
+        An unknown zone; a year not from ``YEAR_MIN`` to ``YEAR_MAX``.
+    """
+    place = _zone(zone)
+    if not YEAR_MIN <= day.year <= YEAR_MAX:
+        raise InvalidValue(f"expected a day in the years {YEAR_MIN} to {YEAR_MAX}, found {day}")
+    return _day_start(day, place)
+
+
+def periods_between(
+    per: Per,
+    anchor: UnixMicroseconds,
+    zone: str,
+    end: UnixMicroseconds,
+    start: UnixMicroseconds,
+) -> int:
+    """Return how many whole periods lie between one's end and a later one's start.
+
+    Raises as `period_at`.
+    """
+    if per is Per.HOUR:
+        return -(-max(0, start - end) // _HOUR)  # one that was begun before counts too
+    count = 0
+    while end < start:
+        following = period_at(per, anchor, zone, end).end
+        end = start if following is None else following
+        count += 1
+    return count
+
+
 def check_zone(name: str) -> None:
     """Raise `InvalidValue` unless ``name`` is a time zone known here, such as Europe/Berlin."""
     _zone(name)

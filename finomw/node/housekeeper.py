@@ -1,4 +1,4 @@
-"""The housekeeper: prepares the next segment and ends what dead workers left.
+"""The housekeeper: prepares segments, ends what dead workers left, expires grants.
 
 A thread in every process that serves requests; the one that holds ``housekeeper.lock`` does the
 work, and another takes over when it dies. Trouble is logged and tried again: a missing segment is
@@ -11,7 +11,7 @@ import logging
 import threading
 
 from finomw.engine.engine import Engine
-from finomw.engine.sweep import sweep
+from finomw.engine.sweep import expire_grants, sweep
 from finomw.errors import FinomwError
 from finomw.journal.locks import FileLock
 
@@ -51,6 +51,7 @@ class Housekeeper:
         try:
             self._engine.prepare_next_segment()
             ended = sweep(self._engine)
+            expire_grants(self._engine)
         except (FinomwError, OSError) as error:
             if str(error) != self._last_trouble:
                 logger.error("housekeeper: %s", error)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from finomw.errors import InvalidValue, NotFound
+from finomw.errors import InvalidValue, NotFound, quoted
 from finomw.money.funding import Parts
 from finomw.store.env import Environment, Table, Txn
 from finomw.types import (
@@ -35,6 +35,7 @@ from finomw.types import (
 
 _PLACE = struct.Struct(">QQ")
 _PART_MAX = 2**64 - 1
+_DIGITS = len(str(_PART_MAX))
 _encode = msgspec.msgpack.Encoder().encode
 
 NOBODY = WorkerId(0)
@@ -106,11 +107,13 @@ class Holds:
 
     def place_of(self, hold: HoldId) -> bytes:
         """Return the key of a hold; raises `InvalidValue` for what is no id of this node."""
-        node, *rest = hold.split("-")
-        numbers = [int(part) for part in rest if part.isascii() and part.isdecimal()]
-        if node != self._node or len(numbers) != 2 or len(rest) != 2 or max(numbers) > _PART_MAX:
-            raise InvalidValue(f"hold {hold!r} is not one of this node")
-        return _PLACE.pack(*numbers)
+        parts = hold.split("-")[1:]
+        if len(parts) == 2 and all(part.isdecimal() and len(part) <= _DIGITS for part in parts):
+            worker, number = map(int, parts)
+            # One hold has one spelling: entries are named by it.
+            if max(worker, number) <= _PART_MAX and hold == self.id_of(WorkerId(worker), number):
+                return _PLACE.pack(worker, number)
+        raise InvalidValue(f"hold {quoted(hold)} is not one of this node")
 
     def worker_of(self, hold: HoldId) -> WorkerId:
         """Return whose hold it is; raises `InvalidValue` for what is no id of this node."""
@@ -127,6 +130,16 @@ class Holds:
         if row is None:
             raise NotFound(f"hold {hold} is not open")
         return place, _decode(row)
+
+    def need_explicit(self, txn: Txn, hold: HoldId) -> tuple[bytes, HoldRow, UnixMicroseconds]:
+        """Return an open explicit hold with its key and expiry.
+
+        Raises `NotFound`, and `InvalidValue` for a request's hold.
+        """
+        place, row = self.need(txn, hold)
+        if row.expires is None:
+            raise InvalidValue(f"hold {hold} is a request's: it has no expiry to extend")
+        return place, row, row.expires
 
     def find(self, txn: Txn, hold: HoldId) -> HoldRow | None:
         """Return a hold, open or ended; ``None`` where there never was one."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from finomw.money.periods import Period
 from finomw.store.env import Environment, Txn
 from finomw.types import Counts, CustomerId, UnixMicroseconds
 
@@ -36,6 +37,11 @@ class QuotaRow(msgspec.Struct, frozen=True, array_like=True):
         """What may still be set aside."""
         return max(0, self.units - self.used - self.held)
 
+    @property
+    def period(self) -> Period:
+        """Which period the row is of."""
+        return Period(self.start, self.end)
+
 
 class UsageRow(msgspec.Struct, frozen=True, array_like=True):
     """What one customer used in one period, and what open holds may add, by meter."""
@@ -44,6 +50,11 @@ class UsageRow(msgspec.Struct, frozen=True, array_like=True):
     end: UnixMicroseconds | None
     used: Counts
     held: Counts
+
+    @property
+    def period(self) -> Period:
+        """Which period the row is of."""
+        return Period(self.start, self.end)
 
 
 _decode_quota = msgspec.msgpack.Decoder(QuotaRow).decode

@@ -20,7 +20,7 @@ from finomw import limits
 from finomw.asgi.middleware import FinoMiddleware
 from finomw.config.load import parse
 from finomw.config.model import Config
-from finomw.engine import customers
+from finomw.engine import customers, grants, keys, ledger
 from finomw.engine.directory import create
 from finomw.engine.engine import Engine, close_engine, open_engine
 from finomw.engine.sweep import sweep
@@ -137,8 +137,8 @@ class Shop:
         shutil.copytree(_template(), self.path)
         self.engine = self._open()
         customers.add_customer(self.engine, ALICE, PlanName("default"))
-        customers.grant(self.engine, ALICE, BALANCE, "test", "first")
-        self.token = customers.create_key(self.engine, ALICE).token
+        grants.grant(self.engine, ALICE, BALANCE, "test", "first")
+        self.token = keys.create_key(self.engine, ALICE).token
         self._middlewares: list[FinoMiddleware] = []
 
     def _open(self) -> Engine:
@@ -174,7 +174,7 @@ class Shop:
 
     def entries(self) -> list[Entry]:
         """Return the customer's ledger entries, oldest first."""
-        rows = customers.ledger(self.engine, ALICE, 1_000_000)
+        rows = ledger.ledger(self.engine, ALICE, 1_000_000)
         return [row.entry for row in reversed(rows)]
 
     def open_holds(self) -> int:

@@ -24,7 +24,7 @@ from asgi_shop import (
 )
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from finomw.engine import customers
+from finomw.engine import customers, grants, keys
 from finomw.money.entries import CALL_SOURCE
 from finomw.types import CustomerId, EntryKind, PlanName
 
@@ -57,8 +57,8 @@ def newcomer(shop: Shop, amount: int) -> str:
     """Add a customer with exactly this much; return a key."""
     bob = CustomerId("bob")
     customers.add_customer(shop.engine, bob, PlanName("default"))
-    customers.grant(shop.engine, bob, amount, "test", "first")
-    return customers.create_key(shop.engine, bob).token
+    grants.grant(shop.engine, bob, amount, "test", "first")
+    return keys.create_key(shop.engine, bob).token
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from asgi_shop import (
 from starlette.types import Receive, Scope, Send
 
 from finomw import limits
-from finomw.engine import customers
+from finomw.engine import customers, grants, keys
 from finomw.types import CustomerId, PlanName
 
 
@@ -89,7 +89,7 @@ def test_the_case_of_scheme_and_header_means_nothing(
 
 def test_a_revoked_key_is_refused_from_then_on(shop: Shop) -> None:
     assert call(shop, script(*answer(used(1)))).status == 200
-    customers.revoke_key(shop.engine, customers.hash_token(shop.token))
+    keys.revoke_key(shop.engine, keys.hash_token(shop.token))
     server = call(shop, never)
     assert (server.status, server.problem["detail"]) == (401, "The key was revoked.")
     assert len(shop.calls()) == 1
@@ -99,8 +99,8 @@ def test_a_key_made_while_serving_works_at_once(shop: Shop) -> None:
     app = shop.middleware(script(*answer(used(1))))
     bob = CustomerId("bob")
     customers.add_customer(shop.engine, bob, PlanName("default"))
-    customers.grant(shop.engine, bob, 1_000, "test", "1")
-    token = customers.create_key(shop.engine, bob).token
+    grants.grant(shop.engine, bob, 1_000, "test", "1")
+    token = keys.create_key(shop.engine, bob).token
     assert run(serve(app, http_scope(token=token), Server(shop))).status == 200
 
 
@@ -130,9 +130,9 @@ def test_a_customer_below_zero_is_blocked_until_a_grant(shop: Shop) -> None:
     drain(shop, -10)
     server = call(shop, never)
     assert (server.status, server.problem["reason"]) == (402, "blocked")
-    customers.grant(shop.engine, ALICE, 10, "test", "second")
+    grants.grant(shop.engine, ALICE, 10, "test", "second")
     assert call(shop, never).problem["reason"] == "blocked"
-    customers.grant(shop.engine, ALICE, 2_000, "test", "third")
+    grants.grant(shop.engine, ALICE, 2_000, "test", "third")
     assert call(shop, script(*answer(used(1)))).status == 200
 
 
@@ -162,8 +162,8 @@ def test_a_refusal_shows_a_percentage_rounded_down(shop: Shop, left: int, percen
 def test_a_customer_whose_plan_is_gone_gets_no_free_call(shop: Shop) -> None:
     carol = CustomerId("carol")
     customers.add_customer(shop.engine, carol, PlanName("old"))
-    customers.grant(shop.engine, carol, 1_000, "test", "1")
-    token = customers.create_key(shop.engine, carol).token
+    grants.grant(shop.engine, carol, 1_000, "test", "1")
+    token = keys.create_key(shop.engine, carol).token
     server = run(serve(shop.middleware(never), http_scope(token=token), Server(shop)))
     assert (server.status, server.problem["reason"]) == (400, "unpriced")
 

@@ -25,7 +25,8 @@ from asgi_shop import (
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from finomw.asgi import middleware as middleware_module
-from finomw.asgi.middleware import CONFIG_VARIABLE, FinoMiddleware
+from finomw.asgi.middleware import FinoMiddleware
+from finomw.config.load import CONFIG_VARIABLE
 from finomw.config.load import parse
 from finomw.errors import ConfigError, UnsupportedSystem
 

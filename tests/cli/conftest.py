@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import pytest
 
 import finomw
+from finomw.billing import Billing
 from finomw.cli.app import run
 from finomw.clock import SystemClock
 from finomw.engine import charge
@@ -26,6 +27,27 @@ plans:
   pro: {prices: {search: {requests: {usd: "0.001"}}}}
 routes:
   - {name: search, match: GET /search, meter: {requests: 1}}
+"""
+
+
+SHOP = """\
+storage: {segment_size: 64KiB, state_size: 1MiB}
+plans:
+  default:
+    quotas:
+      free: {meters: [tokens], units: 100, per: month}
+      welcome: {meters: [cost], usd: "0.50", per: once}
+    prices:
+      chat: {by: .model, small-1: {tokens: {usd: "0.01"}}, large-1: {tokens: {usd: "0.1"}}}
+      search: {requests: {tiered: [{up_to: 2, usd: 1}, {usd: "0.5"}]}, pages: {usd: "0.25"}}
+  postpaid:
+    fund: [credit]
+    prices:
+      chat: {by: .model, small-1: {tokens: {usd: "0.01"}}, large-1: {tokens: {usd: "0.1"}}}
+      search: {requests: {usd: 1}, pages: {usd: "0.25"}}
+routes:
+  - {name: chat, match: POST /chat, meter: {tokens: .n}, hold: {tokens: 200}}
+  - {name: search, match: GET /search, meter: {requests: 1, pages: .n}, hold: {pages: 9}}
 """
 
 
@@ -106,15 +128,46 @@ def node(folder: Path, call: Call) -> Node:
 
 
 @pytest.fixture
-def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
+def shop(folder: Path, call: Call) -> Node:
+    """Make a node whose plans have quotas, tiers and credit."""
+    (folder / "fino.yaml").write_text(SHOP)
+    assert call("init").status == 0
+    return Node(folder / "fino.yaml", folder / "fino-data")
+
+
+def work(
+    node: Node, customer: str, route: str, counts: Counts, choice: str | None = None
+) -> HoldId:
+    """Let a customer's job use these counts, under the prices of the node's YAML."""
+    with Billing(node.config) as billing:
+        held = billing.hold(customer, route, counts, timedelta(hours=1), choice=choice)
+        billing.settle(held.hold, counts)
+    return held.hold
+
+
+class Ticker:
+    """Seconds since 1970 that move whenever they are read, and when they are told to."""
+
+    def __init__(self, seconds: int) -> None:
+        self.seconds = seconds
+
+    def now(self) -> int:
+        self.seconds += 1
+        return (self.seconds - 1) * 10**6 + 1
+
+
+@pytest.fixture
+def ticking(monkeypatch: pytest.MonkeyPatch) -> Ticker:
     """Time that starts at 2026-01-31T23:59:58.000001Z and moves a second whenever it is read."""
-    seconds = itertools.count(1_769_903_998)
+    ticker = Ticker(1_769_903_998)
 
     class Ticking(SystemClock):
         def now(self) -> int:
-            return next(seconds) * 10**6 + 1
+            return ticker.now()
 
     monkeypatch.setattr("finomw.engine.engine.SystemClock", Ticking)
+    monkeypatch.setattr("finomw.cli.times.SystemClock", Ticking)
+    return ticker
 
 
 def spend(

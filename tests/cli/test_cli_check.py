@@ -26,6 +26,41 @@ routes:
   - {name: health, match: "* /health", free: true}
 """
 
+RICH = """
+plans:
+  main:
+    rounding: half_up
+    period: day
+    fund: [quota, credit]
+    quotas:
+      first: {meters: [tokens, documents], units: 1000, per: month, roll_over: true}
+      welcome: {meters: [cost], usd: "0.50", per: once}
+    prices:
+      chat:
+        - {by: .model, small-1: {tokens: {usd_per_million: "0.50"}, minimum: {usd: "0.001"}}}
+        - {valid_from: "2027-01-01T00:00:00+01:00", tokens: {usd_per_million: "0.40"}}
+      search:
+        requests: {tiered: [{up_to: 1000, usd: "0.002"}, {usd_per_million: 100}]}
+        documents: {package: {units: 50, usd: "0.01"}}
+  free:
+    unpriced: free
+    prices:
+      search:
+        by: .kind
+        a: {requests: {volume: [{up_to: 5, usd: 3}, {usd: 2}]}, documents: {usd: 0}}
+routes:
+  - {name: chat, match: POST /chat, meter: {tokens: .n}, hold: {tokens: 100}}
+  - {name: search, match: GET /search, meter: {requests: 1, documents: .n}, hold: {documents: 9}}
+"""
+
+TERMS = {
+    "rounding": "up",
+    "unpriced": "refuse",
+    "period": "month",
+    "fund": ["quota", "wallet", "credit"],
+    "quotas": {},
+}
+
 WRONG = """
 buffer_usd: "1.0000001"
 plans:
@@ -43,11 +78,17 @@ def test_check_shows_what_each_route_costs(folder: Path, call: Call) -> None:
     done = call("check")
     assert (done.status, done.err) == (0, "")
     assert done.out.splitlines() == [
-        "MATCH       ROUTE   PLAN     FOR      PRICE USD",
-        "POST /chat  chat    default  small-1  input_tokens 0.50 per million, output_tokens 1",
-        "POST /chat  chat    default  *        input_tokens 5 per million, output_tokens 0.000015",
-        "POST /chat  chat    trial             none: calls are refused",
-        "* /health   health                    free",
+        "MATCH       ROUTE   PLAN     FROM UTC  FOR      PRICE USD",
+        "POST /chat  chat    default            small-1  input_tokens 0.50 per million,"
+        " output_tokens 1",
+        "POST /chat  chat    default            *        input_tokens 5 per million,"
+        " output_tokens 0.000015",
+        "POST /chat  chat    trial                       none: calls are refused",
+        "* /health   health                              free",
+        "",
+        "PLAN     FUND                   ROUNDING  TIERS COUNT BY  UNPRICED",
+        "default  quota, wallet, credit  up        month           refuse",
+        "trial    quota, wallet, credit  up        month           refuse",
         "",
         f"data        {folder / 'fino-data'}",
         "durability  settled",
@@ -77,23 +118,135 @@ def test_check_tells_programs_the_same(folder: Path, call: Call) -> None:
             {"match": "* /health", "name": "health", "free": True, "meters": []},
         ],
         "plans": {
-            "default": {
-                "chat": {
+            "default": TERMS
+            | {
+                "prices": {
+                    "chat": [
+                        {
+                            "valid_from": None,
+                            "by": ".model",
+                            "prices": {
+                                "small-1": {
+                                    "minimum_usd": None,
+                                    "meters": {
+                                        "input_tokens": {"usd_per_million": "0.50"},
+                                        "output_tokens": {"usd": "1"},
+                                    },
+                                },
+                                "*": {
+                                    "minimum_usd": None,
+                                    "meters": {
+                                        "input_tokens": {"usd_per_million": "5"},
+                                        "output_tokens": {"usd": "0.000015"},
+                                    },
+                                },
+                            },
+                        }
+                    ]
+                }
+            },
+            "trial": TERMS | {"prices": {}},
+        },
+    }
+
+
+def test_check_shows_versions_tiers_packages_minimums_and_quotas(folder: Path, call: Call) -> None:
+    (folder / "fino.yaml").write_text(RICH)
+    done = call("check")
+    assert (done.status, done.err) == (0, "")
+    assert done.out.splitlines()[:13] == [
+        "MATCH        ROUTE   PLAN  FROM UTC             FOR      PRICE USD",
+        "POST /chat   chat    main                       small-1  tokens 0.50 per million,"
+        " at least 0.001",
+        "POST /chat   chat    main                       others   none: calls are refused",
+        "POST /chat   chat    main  2026-12-31 23:00:00           tokens 0.40 per million",
+        "POST /chat   chat    free                                free",
+        "GET /search  search  main                                requests tiered"
+        " (0.002 up to 1000; 100 per million above), documents 0.01 for each 50 started",
+        "GET /search  search  free                       a        requests volume"
+        " (3 up to 5; 2 above), documents 0",
+        "GET /search  search  free                       others   free",
+        "",
+        "PLAN  FUND                   ROUNDING  TIERS COUNT BY  UNPRICED",
+        "main  quota, credit          half_up   day             refuse",
+        "free  quota, wallet, credit  up        month           free",
+        "",
+    ]
+    assert done.out.splitlines()[13:17] == [
+        "PLAN  QUOTA    METERS                GIVES  PER    ROLLS OVER",
+        "main  first    tokens, documents      1000  month  yes",
+        "main  welcome  cost               0.50 USD  once   no",
+        "",
+    ]
+    plans = json.loads(call("check", "--json").out)["plans"]
+    assert plans["main"] == {
+        "rounding": "half_up",
+        "unpriced": "refuse",
+        "period": "day",
+        "fund": ["quota", "credit"],
+        "quotas": {
+            "first": {
+                "meters": ["tokens", "documents"],
+                "units": 1000,
+                "usd": None,
+                "per": "month",
+                "roll_over": True,
+            },
+            "welcome": {
+                "meters": ["cost"],
+                "units": None,
+                "usd": "0.50",
+                "per": "once",
+                "roll_over": False,
+            },
+        },
+        "prices": {
+            "chat": [
+                {
+                    "valid_from": None,
                     "by": ".model",
                     "prices": {
                         "small-1": {
-                            "input_tokens": {"usd_per_million": "0.50"},
-                            "output_tokens": {"usd": "1"},
-                        },
+                            "minimum_usd": "0.001",
+                            "meters": {"tokens": {"usd_per_million": "0.50"}},
+                        }
+                    },
+                },
+                {
+                    "valid_from": "2026-12-31T23:00:00.000000Z",
+                    "by": None,
+                    "prices": {
                         "*": {
-                            "input_tokens": {"usd_per_million": "5"},
-                            "output_tokens": {"usd": "0.000015"},
-                        },
+                            "minimum_usd": None,
+                            "meters": {"tokens": {"usd_per_million": "0.40"}},
+                        }
+                    },
+                },
+            ],
+            "search": [
+                {
+                    "valid_from": None,
+                    "by": None,
+                    "prices": {
+                        "*": {
+                            "minimum_usd": None,
+                            "meters": {
+                                "requests": {
+                                    "tiered": [
+                                        {"up_to": 1000, "usd": "0.002"},
+                                        {"up_to": None, "usd_per_million": "100"},
+                                    ]
+                                },
+                                "documents": {"package": {"units": 50, "usd": "0.01"}},
+                            },
+                        }
                     },
                 }
-            },
-            "trial": {},
+            ],
         },
+    }
+    assert plans["free"]["prices"]["search"][0]["prices"]["a"]["meters"]["requests"] == {
+        "volume": [{"up_to": 5, "usd": "3"}, {"up_to": None, "usd": "2"}]
     }
 
 
@@ -104,7 +257,7 @@ routes:
   - {name: a, match: GET /a, meter: {requests: 1}}
   - {name: a, match: GET /b, meter: {images: 4, requests: 1}}
 """)
-    assert [line[26:].strip() for line in call("check").out.splitlines()[1:3]] == [
+    assert [line[36:].strip() for line in call("check").out.splitlines()[1:3]] == [
         "requests 1",
         "requests 1, images 2",
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from finomw import limits
 from finomw.config.load import load
 from finomw.config.model import Storage
 from finomw.engine.directory import find
+from finomw.types import PlanName, RouteName
 
 
 def modes(root: Path) -> set[tuple[bool, int]]:
@@ -36,6 +38,21 @@ def test_init_makes_a_valid_file_and_a_private_directory(folder: Path, call: Cal
     assert call("check").status == 0
     assert call("customer", "add", "alice").status == 0
     assert modes(folder / "fino-data") == {(True, 0o700), (False, 0o600)}
+
+
+def test_what_the_new_file_comments_out_is_valid_too(folder: Path, call: Call) -> None:
+    call("init")
+    lines = (folder / "fino.yaml").read_text().splitlines()
+    kept = [line for line in lines if line != '        requests: {usd: "0.002"}']
+    option = re.compile(r"( *)# (?=( *)(?:[a-z_]+: \S|quotas:))")
+    (folder / "fino.yaml").write_text("\n".join(option.sub(r"\1", line, 1) for line in kept))
+    plan = load(folder / "fino.yaml").plans[PlanName("default")]
+    assert call("check").status == 0
+    assert plan.unpriced == "free"
+    assert plan.quotas["trial"].units == 100_000
+    tiers = plan.prices[RouteName("search")][0].lists["*"].meters["requests"].tiered
+    assert tiers is not None
+    assert [tier.usd for tier in tiers] == ["0.002", "0.001"]
 
 
 def test_init_overwrites_nothing(folder: Path, call: Call) -> None:

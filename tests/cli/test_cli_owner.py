@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("ticking")
 
 def test_customers_are_added_and_listed(node: Node, call: Call) -> None:
     assert call("customer", "list").out == (
-        "CUSTOMER  PLAN  BALANCE USD  HELD USD  LEFT  STATUS  CREATED UTC  NAME\n"
+        "CUSTOMER  PLAN  BALANCE USD  HELD USD  LEFT  OWED USD  STATUS  NAME\n"
     )
     added = call("customer", "add", "alice", "--name", "Zoë [red]Ltd", "--plan", "pro")
     assert added == (0, "added customer alice with the plan pro\n", "")
@@ -22,10 +22,9 @@ def test_customers_are_added_and_listed(node: Node, call: Call) -> None:
     done = call("customer", "list")
     assert (done.status, done.err) == (0, "")
     assert done.out.splitlines() == [
-        "CUSTOMER  PLAN     BALANCE USD  HELD USD   LEFT  STATUS  CREATED UTC          NAME",
-        "alice     pro             0.00      0.00    0 %  open    2026-01-31 23:59:58  "
-        "Zoë [red]Ltd",
-        "bob       default        12.50      0.00  100 %  open    2026-02-01 00:00:00",
+        "CUSTOMER  PLAN     BALANCE USD  HELD USD   LEFT  OWED USD  STATUS  NAME",
+        "alice     pro             0.00      0.00    0 %      0.00  active  Zoë [red]Ltd",
+        "bob       default        12.50      0.00  100 %      0.00  active",
     ]
 
 
@@ -33,16 +32,23 @@ def test_adding_a_customer_tells_programs_its_account(node: Node, call: Call) ->
     done = call("customer", "add", "alice", "--buffer", "0", "--json")
     account = {
         "customer": "alice",
+        "status": "active",
         "balance_micros": 0,
         "held_micros": 0,
+        "credit_limit_micros": 0,
+        "credit_used_micros": 0,
+        "credit_held_micros": 0,
         "remaining_percent": 0,
         "blocked_at": None,
         "name": "",
         "plan": "default",
+        "zone": "UTC",
         "created": "2026-01-31T23:59:58.000001Z",
+        "subscribed": "2026-01-31T23:59:58.000001Z",
         "credited_total_micros": 0,
         "spent_total_micros": 0,
         "buffer_micros": 0,
+        "open_holds": 0,
     }
     assert json.loads(done.out) == account
     assert json.loads(call("customer", "list", "--json").out) == {"customers": [account]}
@@ -80,15 +86,17 @@ def test_showing_a_customer_says_everything_about_it(node: Node, call: Call) -> 
     assert done.out.splitlines() == [
         "customer    alice",
         "name        -",
-        "plan        default",
+        "plan        default since 2026-01-31 23:59:58 UTC",
+        "time zone   UTC",
         "created     2026-01-31 23:59:58 UTC",
-        "status      open",
+        "status      active",
         "balance     0.55 USD",
         "held        0.30 USD",
         "open holds  2",
         "left        55 % of the balance after the last grant",
         "credited    1.00 USD in total",
         "spent       0.15 USD in total",
+        "credit      0.00 of 0.00 USD used",
         "buffer      0.25 USD",
         "",
         "KEY           TOKEN  CREATED UTC          REVOKED UTC          NAME",
@@ -185,7 +193,7 @@ def test_a_grant_has_an_id_and_counts_once(node: Node, call: Call) -> None:
     again = call("grant", "alice", "25.000000", "--id", "invoice-7", "--note", "bank transfer")
     assert again == (
         0,
-        "given before, nothing changed: manual/invoice-7; the balance is 25.00 USD\n",
+        "booked before, nothing changed: manual/invoice-7; the balance is 25.00 USD\n",
         "",
     )
     other = call("grant", "alice", "1", "--id", "invoice-7", "--source", "gift", "--json")
@@ -196,6 +204,8 @@ def test_a_grant_has_an_id_and_counts_once(node: Node, call: Call) -> None:
         "source_id": "invoice-7",
         "repeated": False,
         "balance_micros": 26_000_000,
+        "credit_used_micros": 0,
+        "expires": None,
     }
     entries = json.loads(call("ledger", "alice", "--json").out)["entries"]
     assert [(entry["source"], entry["amount_micros"]) for entry in entries] == [

@@ -40,7 +40,7 @@ plans:
     rounding: half_up
     unpriced: free
     period: week
-    fund: [wallet, quota]
+    fund: [quota, wallet]
     quotas:
       free: {meters: [input_tokens, output_tokens], units: 100000, per: day, roll_over: true}
       welcome: {meters: [cost], usd: "5.00", per: once}
@@ -88,7 +88,7 @@ def test_every_option_is_read() -> None:
     assert config.storage == Storage(segment_size=128 * limits.KIB, state_size=2 * limits.MIB)
     plan = config.plans[PlanName("default")]
     assert plan.rounding == "half_up"
-    assert (plan.unpriced, plan.period, plan.fund) == ("free", "week", ("wallet", "quota"))
+    assert (plan.unpriced, plan.period, plan.fund) == ("free", "week", ("quota", "wallet"))
     assert plan.quotas == {
         "free": PlanQuota(
             meters=("input_tokens", "output_tokens"), units=100_000, per="day", roll_over=True

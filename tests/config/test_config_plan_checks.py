@@ -171,12 +171,15 @@ def test_what_is_wrong_in_a_plan_is_told_though_a_rule_cannot_be_read() -> None:
 
 
 def test_a_fund_names_each_source_once() -> None:
-    for fund in ("[quota]", "[credit, wallet]", "[wallet, credit, quota]"):
+    for fund in ("[quota]", "[credit, wallet]", "[quota, credit, wallet]"):
         assert plan(f"fund: {fund}") == []
+    assert plan("fund: [wallet, credit, quota]") == [
+        "plans.default.fund: quota has to come first: what it covers is not priced at all"
+    ]
     assert plan("fund: []") == [
         "plans.default.fund: expected at least one of quota, wallet, credit"
     ]
-    assert plan("fund: [wallet, quota, wallet, wallet]") == [
+    assert plan("fund: [quota, wallet, wallet, wallet]") == [
         'plans.default.fund[2]: "wallet" stands twice',
         'plans.default.fund[3]: "wallet" stands twice',
     ]

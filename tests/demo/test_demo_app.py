@@ -13,7 +13,7 @@ from finomw.cli.demo import calls
 from finomw.cli.demo.node import CUSTOMER, Node, running
 from finomw.config.load import load
 from finomw.demo import model
-from finomw.engine import customers
+from finomw.engine import ledger
 from finomw.types import EntryKind
 
 
@@ -33,7 +33,7 @@ def client(node: Node) -> httpx.Client:
 
 
 def newest(node: Node) -> list[EntryKind]:
-    return [row.entry.kind for row in customers.ledger(node.engine, CUSTOMER, 1)]
+    return [line.entry.kind for line in ledger.ledger(node.engine, CUSTOMER, 1)]
 
 
 @settings(derandomize=True)
@@ -66,7 +66,7 @@ def test_a_call_costs_no_more_than_its_hold(node, client, max_tokens, stream) ->
     answer = client.post(ask.path, json=ask.body)
     counts = calls.counts_of(ask, answer.text)
     assert counts["output_tokens"] <= (max_tokens or model.MAX_TOKENS_DEFAULT)
-    settlement = customers.ledger(node.engine, CUSTOMER, 1)[0].entry
+    settlement = ledger.ledger(node.engine, CUSTOMER, 1)[0].entry
     assert settlement.call.counts == counts
     assert settlement.call.overrun == 0
     assert -settlement.amount == calls.price_of(ask, counts)

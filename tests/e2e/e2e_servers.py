@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 
 from finomw import limits
-from finomw.engine import customers
+from finomw.engine import customers, grants, keys, ledger
 from finomw.engine.directory import create
 from finomw.engine.engine import Engine, close_engine, open_engine
 from finomw.engine.verify import verify
@@ -85,15 +85,15 @@ class Node:
         """Add a customer with this much; return the headers of their calls."""
         customer = CustomerId(name)
         customers.add_customer(self.engine, customer, PlanName("default"))
-        customers.grant(self.engine, customer, amount, "test", "first")
-        return {"Authorization": f"Bearer {customers.create_key(self.engine, customer).token}"}
+        grants.grant(self.engine, customer, amount, "test", "first")
+        return {"Authorization": f"Bearer {keys.create_key(self.engine, customer).token}"}
 
     def balance(self, name: str) -> int:
         return customers.get_account(self.engine, CustomerId(name)).balance
 
     def settlements(self, name: str) -> list[Entry]:
         """Return what a customer was charged for, oldest first."""
-        rows = customers.ledger(self.engine, CustomerId(name), 1_000_000)
+        rows = ledger.ledger(self.engine, CustomerId(name), 1_000_000)
         return [row.entry for row in reversed(rows) if row.entry.kind is EntryKind.SETTLEMENT]
 
     def open_holds(self) -> int:

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from e2e_servers import FLAT, HOLD, PATIENCE, TOKEN, Node, Serving, serving, until
 
-from finomw.engine import customers
+from finomw.engine import grants, keys
 from finomw.types import CustomerId, UsageStatus
 
 CALLS = 200
@@ -99,7 +99,7 @@ def test_no_money_is_a_402_until_a_grant_arrives(place: Place) -> None:
     refused = asyncio.run(together(place.server, "/flat", headers, 4 * place.workers))
     assert {answer.status_code for answer in refused} == {402}
     assert refused[0].json()["reason"] == "exhausted"
-    customers.grant(place.node.engine, CustomerId(name), 8 * FLAT, "test", "second")
+    grants.grant(place.node.engine, CustomerId(name), 8 * FLAT, "test", "second")
     # Every worker knows at once.
     served = asyncio.run(together(place.server, "/flat", headers, 8))
     assert {answer.status_code for answer in served} == {200}
@@ -111,7 +111,7 @@ def test_a_revoked_key_is_refused_by_every_worker(place: Place) -> None:
     headers = place.node.newcomer(name, 10_000)
     assert call(place, "/flat", headers).status_code == 200
     token = headers["Authorization"].removeprefix("Bearer ")
-    customers.revoke_key(place.node.engine, customers.hash_token(token))
+    keys.revoke_key(place.node.engine, keys.hash_token(token))
     refused = asyncio.run(together(place.server, "/flat", headers, 4 * place.workers))
     assert {answer.status_code for answer in refused} == {401}
 

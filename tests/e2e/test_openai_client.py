@@ -9,7 +9,7 @@ import pytest
 
 import finomw
 from finomw.cli.demo.node import CUSTOMER, Node, running
-from finomw.engine import customers
+from finomw.engine import ledger
 
 QUESTION = [{"role": "user", "content": "Who pays for this call?"}]
 
@@ -31,7 +31,7 @@ def client(node: Node) -> openai.OpenAI:
 
 def charged(node: Node) -> tuple[dict[str, int], int]:
     """Return the counts and the micros of the newest settlement."""
-    entry = customers.ledger(node.engine, CUSTOMER, 1)[0].entry
+    entry = ledger.ledger(node.engine, CUSTOMER, 1)[0].entry
     return entry.call.counts, -entry.amount
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import nodes
 import pytest
 
-from finomw.engine import customers
+from finomw.engine import customers, grants
 from finomw.engine.engine import Engine
 from finomw.types import PlanName
 
@@ -22,6 +22,6 @@ def engine(path: Path) -> Iterator[Engine]:
     """Open an engine on it, alone, with the customer alice, who has 1000 micros."""
     engine = nodes.open_node(path)
     customers.add_customer(engine, nodes.ALICE, PlanName("default"))
-    customers.grant(engine, nodes.ALICE, 1000, "test", "first")
+    grants.grant(engine, nodes.ALICE, 1000, "test", "first")
     yield engine
     engine.close()

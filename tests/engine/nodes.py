@@ -7,9 +7,9 @@ from typing import Any
 
 from finomw import limits
 from finomw.engine import charge
-from finomw.engine.customers import hash_token
 from finomw.engine.directory import create
 from finomw.engine.engine import Engine
+from finomw.engine.keys import hash_token
 from finomw.engine.policy import BelowZero
 from finomw.journal.files import Files
 from finomw.testing.clock import ManualClock
@@ -59,10 +59,13 @@ def hold(
     *,
     buffer: Micros = 0,
     on_crash: OnCrash = OnCrash.RELEASE,
+    flat: bool = False,
 ) -> charge.Held | Refusal:
     request = charge.HoldRequest(
         customer, KEY, ROUTE, amount, {"requests": 1}, buffer, on_crash, "v1"
     )
+    if flat:
+        request = request._replace(settle=lambda counts, used: amount)
     return charge.hold(engine, request)
 
 
@@ -88,6 +91,17 @@ def dump(engine: Engine) -> dict[str, object]:
             "ledger": list(store.ledger.items(txn)),
             "keys": list(store.keys.items(txn)),
             "holds": list(store.holds.items(txn)),
+            "ended": list(store.holds.ended(txn)),
+            **{
+                name: [(bytes(key), bytes(row)) for key, row in txn.cursor(db=table)]
+                for name, table in {
+                    "quotas": store.quotas._quotas,
+                    "usage": store.quotas._usage,
+                    "grants": store.grants._table,
+                    "lots": store.grants._lots,
+                    "names": store.ledger._names,
+                }.items()
+            },
         }
 
 

@@ -14,7 +14,7 @@ PATIENCE_SECONDS = 60
 
 _context = multiprocessing.get_context("forkserver")
 # Forked from a server that has the imports done and no threads: quick, and safe to fork.
-_context.set_forkserver_preload(["pytest", "finomw.testing.files", "finomw.engine.customers"])
+_context.set_forkserver_preload(["pytest", "finomw.testing.files", "finomw.engine.grants"])
 
 
 class Child:

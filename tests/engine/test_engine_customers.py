@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import nodes
@@ -9,7 +10,7 @@ import pytest
 from nodes import ALICE
 
 from finomw import limits
-from finomw.engine import customers
+from finomw.engine import customers, grants, keys, ledger
 from finomw.engine.engine import Engine
 from finomw.errors import Conflict, FlushFailed, InvalidValue, NotFound
 from finomw.testing.files import FaultyFiles
@@ -20,15 +21,30 @@ NOBODY = CustomerId("nobody")
 
 def test_everything_an_owner_does_is_durable_when_it_returns(engine: Engine) -> None:
     bob = CustomerId("bob")
-    assert customers.add_customer(engine, bob, nodes.PLAN, "Bob") == engine.durable()
-    key = customers.create_key(engine, bob)
-    assert engine.durable() == engine.tail()
-    assert customers.revoke_key(engine, key.key) == engine.durable() == engine.tail()
-    granted = customers.grant(engine, bob, 5, "test", "1")
-    assert granted == customers.Granted(5, False, engine.durable())
-    assert engine.durable() == engine.tail()
+    steps: list[Callable[[], object]] = [
+        lambda: customers.add_customer(engine, bob, nodes.PLAN, "Bob"),
+        lambda: keys.create_key(engine, bob),
+        lambda: keys.revoke_key(engine, keys.create_key(engine, bob).key),
+        lambda: grants.grant(engine, bob, 5, "test", "1"),
+        lambda: grants.refund(engine, bob, 2, "test", "2", ("test", "1")),
+        lambda: grants.pay(engine, bob, 3, "test", "3"),
+        lambda: customers.set_terms(engine, bob, credit_limit=7),
+        lambda: customers.suspend(engine, bob, "late"),
+        lambda: customers.resume(engine, bob, "paid"),
+        lambda: customers.change_plan(engine, bob, PlanName("other")),
+        lambda: customers.unsubscribe(engine, bob),
+        lambda: customers.subscribe(engine, bob, nodes.PLAN, "Europe/Berlin"),
+    ]
+    for step in steps:
+        before = engine.tail()
+        step()
+        assert before < engine.tail() == engine.durable()
     account = customers.get_account(engine, bob)
     assert (account.name, account.plan, account.buffer) == ("Bob", "default", None)
+    assert (account.balance, account.credit_used, account.credit_limit) == (3, -3, 7)
+    assert account.zone == "Europe/Berlin"
+    customers.delete_customer(engine, bob)
+    assert engine.tail() == engine.durable()
 
 
 def test_nothing_is_said_to_be_done_when_the_flush_fails(path: Path) -> None:
@@ -37,16 +53,17 @@ def test_nothing_is_said_to_be_done_when_the_flush_fails(path: Path) -> None:
     customers.add_customer(engine, ALICE, nodes.PLAN)
     files.fail("flush")
     with pytest.raises(FlushFailed):
-        customers.grant(engine, ALICE, 5, "test", "1")
+        grants.grant(engine, ALICE, 5, "test", "1")
     nodes.drop(engine)
 
 
 def test_a_repeated_grant_is_given_once_and_durable_too(engine: Engine) -> None:
-    first = customers.grant(engine, ALICE, 5, "stripe", "evt_1", "thanks")
+    first = grants.grant(engine, ALICE, 5, "stripe", "evt_1", "thanks")
     held = nodes.held(engine, 1)
-    again = customers.grant(engine, ALICE, 5, "stripe", "evt_1", "thanks")
-    assert (again.repeated, again.balance) == (True, first.balance - 1)
-    assert again.end >= held.end
+    again = grants.grant(engine, ALICE, 5, "stripe", "evt_1", "thanks")
+    assert (first.repeated, first.account.balance) == (False, 1_005)
+    assert (again.repeated, again.account.balance) == (True, 1_004)
+    assert engine.durable() >= held.end
     assert customers.get_account(engine, ALICE).credited_total == 1_005
 
 
@@ -54,18 +71,18 @@ def test_a_repeated_grant_is_given_once_and_durable_too(engine: Engine) -> None:
 def test_a_grant_of_the_same_name_with_other_content_is_a_conflict(
     engine: Engine, amount: int, note: str, field: str
 ) -> None:
-    customers.grant(engine, ALICE, 5, "stripe", "evt_1", "thanks")
+    grants.grant(engine, ALICE, 5, "stripe", "evt_1", "thanks")
     before = nodes.dump(engine)
     with pytest.raises(Conflict, match=f"stripe/evt_1 was used before with {field} "):
-        customers.grant(engine, ALICE, amount, "stripe", "evt_1", note)
+        grants.grant(engine, ALICE, amount, "stripe", "evt_1", note)
     assert nodes.dump(engine) == before
 
 
 def test_names_are_a_customer_s_own(engine: Engine) -> None:
     bob = CustomerId("bob")
     customers.add_customer(engine, bob, nodes.PLAN)
-    customers.grant(engine, ALICE, 5, "test", "same")
-    assert not customers.grant(engine, bob, 7, "test", "same").repeated
+    grants.grant(engine, ALICE, 5, "test", "same")
+    assert not grants.grant(engine, bob, 7, "test", "same").repeated
 
 
 def test_what_is_malformed_is_refused_by_its_field(engine: Engine) -> None:
@@ -77,14 +94,14 @@ def test_what_is_malformed_is_refused_by_its_field(engine: Engine) -> None:
         "plan: must not": lambda: customers.add_customer(engine, bob, PlanName("")),
         "name: longer": lambda: customers.add_customer(engine, bob, nodes.PLAN, long),
         "buffer: -1": lambda: customers.add_customer(engine, bob, nodes.PLAN, buffer=-1),
-        "name: must consist": lambda: customers.create_key(engine, ALICE, "a\nb"),
-        "amount: 0": lambda: customers.grant(engine, ALICE, 0, "test", "1"),
-        "amount: -5": lambda: customers.grant(engine, ALICE, -5, "test", "1"),
-        "amount: 9007199254740993": lambda: customers.grant(engine, ALICE, 2**53 + 1, "t", "1"),
-        "source: 'call'": lambda: customers.grant(engine, ALICE, 1, "call", "1"),
-        "source: must not": lambda: customers.grant(engine, ALICE, 1, "", "1"),
-        "source_id: longer": lambda: customers.grant(engine, ALICE, 1, "test", long),
-        "note: longer": lambda: customers.grant(engine, ALICE, 1, "test", "1", long),
+        "name: must consist": lambda: keys.create_key(engine, ALICE, "a\nb"),
+        "amount: 0": lambda: grants.grant(engine, ALICE, 0, "test", "1"),
+        "amount: -5": lambda: grants.grant(engine, ALICE, -5, "test", "1"),
+        "amount: 9007199254740993": lambda: grants.grant(engine, ALICE, 2**53 + 1, "t", "1"),
+        "source: 'call'": lambda: grants.grant(engine, ALICE, 1, "call", "1"),
+        "source: must not": lambda: grants.grant(engine, ALICE, 1, "", "1"),
+        "source_id: longer": lambda: grants.grant(engine, ALICE, 1, "test", long),
+        "note: longer": lambda: grants.grant(engine, ALICE, 1, "test", "1", long),
     }
     before = nodes.dump(engine)
     for message, act in refused.items():
@@ -95,10 +112,10 @@ def test_what_is_malformed_is_refused_by_its_field(engine: Engine) -> None:
 
 def test_who_does_not_exist_gets_nothing(engine: Engine) -> None:
     for act in (
-        lambda: customers.grant(engine, NOBODY, 1, "test", "1"),
-        lambda: customers.create_key(engine, NOBODY),
+        lambda: grants.grant(engine, NOBODY, 1, "test", "1"),
+        lambda: keys.create_key(engine, NOBODY),
         lambda: customers.get_account(engine, NOBODY),
-        lambda: customers.ledger(engine, NOBODY, 5),
+        lambda: ledger.ledger(engine, NOBODY, 5),
     ):
         with pytest.raises(NotFound, match="'nobody' does not exist"):
             act()
@@ -107,17 +124,17 @@ def test_who_does_not_exist_gets_nothing(engine: Engine) -> None:
 
 
 def test_a_key_is_known_by_its_hash_alone(path: Path, engine: Engine) -> None:
-    made = customers.create_key(engine, ALICE, "laptop")
+    made = keys.create_key(engine, ALICE, "laptop")
     assert made.token.startswith("fino_")
-    assert customers.hash_token(made.token) == made.key
-    key, row = customers.find_key(engine, made.token)
+    assert keys.hash_token(made.token) == made.key
+    key, row = keys.find_key(engine, made.token)
     assert (key, row.customer, row.name, row.last_four) == (
         made.key,
         ALICE,
         "laptop",
         made.token[-4:],
     )
-    assert customers.find_key(engine, made.key.hex()[:10].upper())[0] == made.key
+    assert keys.find_key(engine, made.key.hex()[:10].upper())[0] == made.key
     engine.flush()
     secret = made.token.removeprefix("fino_").encode()
     assert not any(secret in data for data in nodes.journal_bytes(path).values())
@@ -125,27 +142,27 @@ def test_a_key_is_known_by_its_hash_alone(path: Path, engine: Engine) -> None:
 
 
 def test_a_key_that_cannot_be_told_is_refused(engine: Engine) -> None:
-    keys = [customers.create_key(engine, ALICE).key.hex() for _ in range(17)]
-    shared = next(digit for digit in "0123456789abcdef" if sum(k[0] == digit for k in keys) > 1)
+    made = [keys.create_key(engine, ALICE).key.hex() for _ in range(17)]
+    shared = next(digit for digit in "0123456789abcdef" if sum(k[0] == digit for k in made) > 1)
     with pytest.raises(InvalidValue, match="give more digits"):
-        customers.find_key(engine, shared)
+        keys.find_key(engine, shared)
     for unknown in ("", "xyz", "fino_unknown", "f" * 64):
         with pytest.raises(NotFound, match="no key begins with"):
-            customers.find_key(engine, unknown)
+            keys.find_key(engine, unknown)
 
 
 def test_a_key_is_revoked_once(engine: Engine) -> None:
-    made = customers.create_key(engine, ALICE)
-    customers.revoke_key(engine, made.key)
-    assert customers.find_key(engine, made.token)[1].revoked == engine.clock.now()
+    made = keys.create_key(engine, ALICE)
+    keys.revoke_key(engine, made.key)
+    assert keys.find_key(engine, made.token)[1].revoked == engine.clock.now()
     with pytest.raises(Conflict, match="revoked before"):
-        customers.revoke_key(engine, made.key)
+        keys.revoke_key(engine, made.key)
     with pytest.raises(NotFound):
-        customers.revoke_key(engine, KeyHash(bytes(32)))
+        keys.revoke_key(engine, KeyHash(bytes(32)))
 
 
 def test_the_ledger_shows_the_newest_first_up_to_a_limit(engine: Engine) -> None:
     for number in range(5):
-        customers.grant(engine, ALICE, number + 1, "test", str(number))
-    assert [row.entry.amount for row in customers.ledger(engine, ALICE, 3)] == [5, 4, 3]
-    assert len(customers.ledger(engine, ALICE, 100)) == 6
+        grants.grant(engine, ALICE, number + 1, "test", str(number))
+    assert [row.entry.amount for row in ledger.ledger(engine, ALICE, 3)] == [5, 4, 3]
+    assert len(ledger.ledger(engine, ALICE, 100)) == 6

@@ -11,7 +11,7 @@ import nodes
 import pytest
 from nodes import ALICE
 
-from finomw.engine import customers
+from finomw.engine import customers, grants
 from finomw.engine.durable import INLINE_FLUSH_NS, Durable
 from finomw.engine.engine import Engine
 from finomw.errors import EngineClosed, FlushFailed, RecordingFailed
@@ -53,7 +53,7 @@ def slow(path: Path, clock: ManualClock, files: SlowFiles) -> Iterator[Engine]:
     """Open an engine on a slow disk."""
     engine = nodes.open_node(path, files, clock)
     customers.add_customer(engine, ALICE, nodes.PLAN)
-    customers.grant(engine, ALICE, 1_000, "test", "first")
+    grants.grant(engine, ALICE, 1_000, "test", "first")
     files.threads.clear()
     yield engine
     files.mend()

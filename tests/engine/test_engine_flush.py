@@ -9,7 +9,7 @@ import pytest
 from nodes import ALICE
 from processes import Child, Pipe
 
-from finomw.engine import customers
+from finomw.engine import grants
 from finomw.engine.engine import Engine
 from finomw.engine.sweep import sweep
 from finomw.errors import DirectoryError, FlushFailed, RecordingFailed
@@ -74,7 +74,7 @@ def test_a_failed_flush_stops_every_process_and_every_later_one(path: Path, engi
     for refused in (
         lambda: nodes.hold(engine, 1),
         lambda: nodes.settle(engine, held.hold, 1),
-        lambda: customers.grant(engine, ALICE, 5, "test", "2"),
+        lambda: grants.grant(engine, ALICE, 5, "test", "2"),
         engine.flush,
         engine.durable,
     ):

@@ -12,7 +12,7 @@ import pytest
 from nodes import ALICE
 from processes import Child, Pipe
 
-from finomw.engine import customers
+from finomw.engine import customers, grants
 from finomw.engine.engine import Engine, close_engine, open_engine
 from finomw.engine.sweep import sweep
 from finomw.engine.verify import verify
@@ -34,7 +34,7 @@ def hold_settle_many(pipe: Pipe, path: Path, calls: int) -> None:
 def test_processes_that_open_in_the_same_instant_agree_on_everything(path: Path) -> None:
     setup = nodes.open_node(path)
     customers.add_customer(setup, ALICE, nodes.PLAN)
-    customers.grant(setup, ALICE, 10**6, "test", "first")
+    grants.grant(setup, ALICE, 10**6, "test", "first")
     setup.close()
     children = [Child(hold_settle_many, path, 50) for _ in range(8)]
     for child in children:
@@ -89,7 +89,7 @@ def test_one_process_holds_exactly_what_the_balance_covers(
 ) -> None:
     engine = nodes.open_node(path)
     customers.add_customer(engine, ALICE, nodes.PLAN)
-    customers.grant(engine, ALICE, balance, "test", "first")
+    grants.grant(engine, ALICE, balance, "test", "first")
     done = [nodes.hold(engine, amount) for _ in range(passes + 14)]
     assert [isinstance(result, Refusal) for result in done] == [False] * passes + [True] * 14
     assert set(done[passes:]) == {Refusal.HELD}
@@ -104,7 +104,7 @@ def test_one_process_holds_exactly_what_the_balance_covers(
 def test_twenty_threads_that_hold_75_of_500_get_six(path: Path) -> None:
     engine = nodes.open_node(path)
     customers.add_customer(engine, ALICE, nodes.PLAN)
-    customers.grant(engine, ALICE, 500, "test", "first")
+    grants.grant(engine, ALICE, 500, "test", "first")
     barrier, done = threading.Barrier(20), []
 
     def call() -> None:
@@ -141,7 +141,7 @@ def churn(pipe: Pipe, path: Path) -> None:
 def test_workers_killed_at_work_lose_nothing_that_was_durable(path: Path, rebuilds: bool) -> None:
     setup = nodes.open_node(path)
     customers.add_customer(setup, ALICE, nodes.PLAN)
-    customers.grant(setup, ALICE, 10**6, "test", "first")
+    grants.grant(setup, ALICE, 10**6, "test", "first")
     setup.close()
     acknowledged = 0
     for count in (3, 5, 8):
@@ -168,7 +168,7 @@ def test_workers_killed_at_work_lose_nothing_that_was_durable(path: Path, rebuil
 def test_a_forked_child_opens_its_own_and_the_parent_s_goes_on(path: Path) -> None:
     engine = open_engine(path)
     customers.add_customer(engine, ALICE, nodes.PLAN)
-    customers.grant(engine, ALICE, 1000, "test", "first")
+    grants.grant(engine, ALICE, 1000, "test", "first")
     child = Child(run_forked, path)
     worker = child.receive()
     child.finish()

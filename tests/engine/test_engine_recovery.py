@@ -10,9 +10,10 @@ from pathlib import Path
 
 import nodes
 import pytest
+from msgspec.structs import replace
 from nodes import ALICE, SEGMENT
 
-from finomw.engine import customers, records
+from finomw.engine import customers, grants, keys, records
 from finomw.engine.engine import Engine
 from finomw.engine.verify import verify
 from finomw.errors import (
@@ -27,10 +28,11 @@ from finomw.journal.control import Control
 from finomw.journal.files import Files
 from finomw.journal.format import Tail
 from finomw.journal.writer import Writer
+from finomw.money.funding import Parts
 from finomw.store.env import DATA
 from finomw.store.holds import HoldRow
 from finomw.testing.files import FaultyFiles
-from finomw.types import OnCrash
+from finomw.types import Fund, HoldState, OnCrash, PlanName
 
 
 def invalidate(path: Path) -> None:
@@ -39,7 +41,7 @@ def invalidate(path: Path) -> None:
 
 def busy(engine: Engine) -> dict[str, object]:
     """Leave open holds, a started one, a settled one and a key behind; return all of it."""
-    customers.create_key(engine, ALICE, "laptop")
+    keys.create_key(engine, ALICE, "laptop")
     nodes.held(engine, 100)
     nodes.settle(engine, nodes.held(engine, 50).hold, 20)
     nodes.held(engine, 30, on_crash=OnCrash.SETTLE)
@@ -328,7 +330,7 @@ def test_a_difference_in_replay_stops_the_start_and_is_shown(
     ("body", "why"),
     [
         (b"\xc1", "the record cannot be read"),
-        (records.encode(records.RevokeKey(1, nodes.KEY), None), "not there"),
+        (records.encode(records.RevokeKey(1, nodes.KEY), None), "does not exist"),
     ],
 )
 def test_a_record_that_cannot_be_carried_out_is_shown(
@@ -386,7 +388,7 @@ def test_pages_that_a_failed_flush_lost_are_stored_again_by_the_restart(path: Pa
     files = FaultyFiles()
     engine = nodes.open_node(path, files)
     customers.add_customer(engine, ALICE, nodes.PLAN)
-    customers.grant(engine, ALICE, 1000, "test", "first")
+    grants.grant(engine, ALICE, 1000, "test", "first")
     nodes.held(engine, 10)
     files.fail("flush")
     with pytest.raises(FlushFailed):
@@ -462,12 +464,35 @@ def test_rows_survive_the_round_through_the_journal_field_by_field(
     path: Path, engine: Engine
 ) -> None:
     open_hold = nodes.held(engine, 5, on_crash=OnCrash.SETTLE)
+    ended = nodes.held(engine, 5)
+    nodes.settle(engine, ended.hold, 4)
     nodes.drop(engine)
     invalidate(path)
     again = nodes.open_node(path)
     with again.store.read() as txn:
-        _, row = again.store.holds.need(txn, open_hold.hold)
+        row = again.store.holds.find(txn, open_hold.hold)
+        settled = again.store.holds.find(txn, ended.hold)
+    now = again.clock.now()
     assert row == HoldRow(
-        ALICE, nodes.ROUTE, 5, {"requests": 1}, OnCrash.SETTLE, again.clock.now(), "v1"
+        customer=ALICE,
+        key=nodes.KEY,
+        route=nodes.ROUTE,
+        plan=PlanName(""),
+        price_version="v1",
+        choice="",
+        parts=Parts((), 5, 0, (Fund.WALLET,)),
+        ceiling={"requests": 1},
+        counted={},
+        on_crash=OnCrash.SETTLE,
+        cap=False,
+        since=now,
+    )
+    assert settled == replace(
+        row,
+        on_crash=OnCrash.RELEASE,
+        state=HoldState.SETTLED,
+        ended=now,
+        charged=4,
+        counts={"requests": 1},
     )
     again.close()

@@ -9,7 +9,7 @@ import pytest
 from nodes import ALICE
 from processes import Child, Pipe
 
-from finomw.engine import charge, customers
+from finomw.engine import charge, customers, ledger, records
 from finomw.engine.engine import Engine
 from finomw.engine.sweep import sweep
 from finomw.engine.verify import verify
@@ -20,7 +20,7 @@ from finomw.types import EntryKind, OnCrash, UsageStatus
 def hold_and_wait(pipe: Pipe, path: Path) -> None:
     """Hold in every way there is, tell, and wait to be killed."""
     engine = nodes.open_node(path)
-    nodes.held(engine, 10, on_crash=OnCrash.SETTLE)
+    nodes.held(engine, 10, on_crash=OnCrash.SETTLE, flat=True)
     nodes.held(engine, 20)
     charge.start(engine, nodes.held(engine, 40))
     charge.start(engine, nodes.held(engine, 80, on_crash=OnCrash.SETTLE))
@@ -33,7 +33,7 @@ def ended(engine: Engine) -> dict[int, tuple[str, CallDetail | None]]:
     """Return what became of the holds that were swept, by the amount of their last entry."""
     return {
         row.entry.amount: (row.entry.note, row.entry.call)
-        for row in customers.ledger(engine, ALICE, 100)
+        for row in ledger.ledger(engine, ALICE, 100)
         if row.entry.note
     }
 
@@ -136,7 +136,7 @@ def test_a_sweep_that_is_cut_off_is_finished_by_the_next(
         def die(*_: object) -> None:
             raise KeyboardInterrupt
 
-        patch.setattr(charge, "release", die)
+        patch.setattr(records, "Release", die)
         with pytest.raises(KeyboardInterrupt):
             sweep(engine)
     assert sweep(engine) == 3
@@ -166,6 +166,6 @@ def test_swept_money_is_entered_like_any_other(path: Path, engine: Engine) -> No
     engine.close()
     again = nodes.open_node(path)
     sweep(again)
-    newest = customers.ledger(again, ALICE, 1)[0].entry
+    newest = ledger.ledger(again, ALICE, 1)[0].entry
     assert (newest.kind, newest.amount) == (EntryKind.HOLD_RELEASE, 10)
     again.close()

@@ -6,21 +6,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from finomw import limits
 from finomw.errors import Conflict, InvalidValue, InvariantBroken, NotFound
 from finomw.journal.format import START, Tail
 from finomw.money.account import Account
 from finomw.money.entries import CALL_SOURCE, Entry
+from finomw.money.funding import Parts
 from finomw.store import Store
 from finomw.store.env import StateUnreadable
-from finomw.store.holds import HoldRow
+from finomw.store.holds import NOBODY, HoldRow
 from finomw.store.keys import KeyRow
 from finomw.types import (
     CustomerId,
     EntryKind,
     Fund,
     HoldId,
+    HoldState,
     KeyHash,
     OnCrash,
     PlanName,
@@ -30,7 +33,20 @@ from finomw.types import (
 
 A, B = CustomerId("a"), CustomerId("a!")
 ACCOUNT = Account(PlanName("default"), 1)
-ROW = HoldRow(A, RouteName("chat"), 5, {"n": 1}, OnCrash.RELEASE, 3, "v1")
+ROW = HoldRow(
+    A,
+    KeyHash(b"k"),
+    RouteName("chat"),
+    PlanName("default"),
+    "v1",
+    "small",
+    Parts((), 5, 0, (Fund.WALLET,)),
+    {"n": 1},
+    {},
+    OnCrash.RELEASE,
+    False,
+    3,
+)
 
 
 class Never:
@@ -203,23 +219,56 @@ def test_holds_are_found_by_worker(store: Store) -> None:
         for worker, number in [(2, 1), (1, 300), (1, 2), (70_000, 1)]:
             holds.put(txn, holds.place_of(holds.id_of(WorkerId(worker), number)), ROW)
         assert holds.workers(txn) == [1, 2, 70_000]
-        assert holds.of(txn, WorkerId(1)) == ["0123abcd-1-2", "0123abcd-1-300"]
+        assert holds.of(txn, WorkerId(1)) == [("0123abcd-1-2", ROW), ("0123abcd-1-300", ROW)]
         assert holds.of(txn, WorkerId(3)) == []
-        assert holds.of(txn, WorkerId(70_000)) == ["0123abcd-70000-1"]
-        place, row = holds.need(txn, HoldId("0123abcd-2-1"))
+        assert holds.of(txn, WorkerId(70_000)) == [("0123abcd-70000-1", ROW)]
+        assert holds.worker_of(HoldId("0123abcd-70000-1")) == 70_000
+
+
+def test_an_ended_hold_is_kept_apart_with_what_became_of_it(store: Store) -> None:
+    holds = store.holds
+    first, second = HoldId("0123abcd-2-1"), HoldId("0123abcd-2-2")
+    with store.write() as txn:
+        for name in (first, second):
+            holds.put(txn, holds.place_of(name), ROW)
+        place, row = holds.need(txn, first)
         assert row == ROW
-        holds.remove(txn, place)
+        settled = replace(row, state=HoldState.SETTLED, ended=9, charged=4, counts={"n": 1})
+        holds.end(txn, place, settled)
         with pytest.raises(NotFound, match="0123abcd-2-1 is not open"):
-            holds.need(txn, HoldId("0123abcd-2-1"))
-        assert [name for name, _ in holds.items(txn)] == [
-            "0123abcd-1-2",
-            "0123abcd-1-300",
-            "0123abcd-70000-1",
-        ]
+            holds.need(txn, first)
+        assert list(holds.items(txn)) == [(second, ROW)]
+        assert list(holds.ended(txn)) == [(first, settled)]
+        assert (holds.find(txn, first), holds.find(txn, second)) == (settled, ROW)
+        assert holds.find(txn, HoldId("0123abcd-2-3")) is None
+
+
+def test_nobody_s_holds_are_no_worker_s(store: Store) -> None:
+    holds = store.holds
+    with store.write() as txn:
+        name = holds.id_of(NOBODY, 7)
+        assert name == "0123abcd-0-7"
+        holds.put(txn, holds.place_of(name), ROW)
+        assert holds.workers(txn) == []
+        assert holds.of(txn, NOBODY) == [(name, ROW)]
 
 
 @pytest.mark.parametrize(
-    "name", ["", "0123abcd", "0123abcd-1", "0123abcd-1-x", "0123abcd-1-2-3", "ffffffff-1-2", "-1-2"]
+    "name",
+    [
+        "",
+        "0123abcd",
+        "0123abcd-1",
+        "0123abcd-1-x",
+        "0123abcd-1-2-3",
+        "ffffffff-1-2",
+        "-1-2",
+        "0123abcd-01-2",
+        "0123abcd-1-+2",
+        "0123abcd-1-٢",
+        f"0123abcd-1-{2**64}",
+        "0123abcd-1-" + "9" * 5_000,
+    ],
 )
 def test_what_is_no_hold_of_this_node_is_invalid(store: Store, name: str) -> None:
     with pytest.raises(InvalidValue, match="not one of this node"):

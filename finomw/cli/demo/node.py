@@ -26,6 +26,8 @@ from finomw import limits
 from finomw.config.load import load
 from finomw.engine import customers, directory
 from finomw.engine.engine import Engine, close_engine, open_engine
+from finomw.engine.grants import grant
+from finomw.engine.keys import create_key
 from finomw.errors import InvalidValue
 from finomw.journal.files import Files
 from finomw.money.account import Account
@@ -84,7 +86,7 @@ class Node:
         self.engine = engine
         self.server = server
         customers.add_customer(engine, CUSTOMER, PlanName("default"), "Acme Ltd")
-        self.token = customers.create_key(engine, CUSTOMER, "demo").token
+        self.token = create_key(engine, CUSTOMER, "demo").token
 
     @property
     def account(self) -> Account:
@@ -93,7 +95,7 @@ class Node:
 
     def grant(self, amount: Micros) -> None:
         """Give the customer credit, as a payment would."""
-        customers.grant(self.engine, CUSTOMER, amount, "demo", secrets.token_hex(8))
+        grant(self.engine, CUSTOMER, amount, "demo", secrets.token_hex(8))
 
     def flush_ns(self) -> int:
         """Return what one flush of this disk takes, at the pace of the calls: the median."""

@@ -15,7 +15,7 @@ import httpx
 
 from finomw.cli.demo import calls
 from finomw.cli.demo.node import CUSTOMER, Node
-from finomw.engine import customers
+from finomw.engine.ledger import ledger
 from finomw.engine.verify import Verified, verify
 from finomw.money.account import Account, remaining_percent
 from finomw.money.entries import Entry
@@ -102,7 +102,7 @@ def tell(node: Node, show: Callable[[list[Event]], None]) -> Outcome:
     finally:
         client.close()
     node.server.stop()
-    entries = [row.entry for row in customers.ledger(node.engine, CUSTOMER, _ENTRIES_MOST)]
+    entries = [line.entry for line in ledger(node.engine, CUSTOMER, _ENTRIES_MOST)]
     verified = verify(node.engine)
     outcome = Outcome(events, node.account, entries[::-1], verified, node.flush_ns(), [])
     outcome.checks.append(Check("every call was answered", trouble))
@@ -147,9 +147,9 @@ def _call(node: Node, client: calls.Client, ask: calls.Ask) -> Call:
     account = node.account
     charged = account.spent_total - before
     counted: Counts = {}
-    for row in customers.ledger(node.engine, CUSTOMER, 1):
-        if charged and row.entry.call is not None:
-            counted = row.entry.call.counts
+    for line in ledger(node.engine, CUSTOMER, 1):
+        if charged and line.entry.call is not None:
+            counted = line.entry.call.counts
     return Call(ask, seen, charged, counted, remaining_percent(account))
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from finomw.engine import records
-from finomw.errors import InvalidValue, InvariantBroken
+from finomw.errors import InvariantBroken
 from finomw.money.account import Account, After, after
 from finomw.money.entries import CALL_SOURCE, CallDetail, Entry
 from finomw.money.funding import Spent, admit, divide_more, spend, uncovered
@@ -54,7 +54,7 @@ class CallRules:
         if account is None:
             return Refusal.UNKNOWN_CUSTOMER
         buffer = command.buffer if account.buffer is None else account.buffer
-        refusal = admit(account, parts.wallet, parts.credit, buffer, parts.order)
+        refusal = admit(account, parts, buffer)
         if refusal is not None:
             return refusal
         hold = store.holds.id_of(
@@ -96,9 +96,7 @@ class CallRules:
     def extend(self, txn: Txn, command: records.Extend, number: int) -> After | Refusal:
         """Move an explicit hold's expiry, never back, and set more aside for it."""
         store = self._store
-        place, row = store.holds.need(txn, command.hold)
-        if row.expires is None:
-            raise InvalidValue(f"hold {command.hold} is a request's: it has no expiry to extend")
+        place, row, expires = store.holds.need_explicit(txn, command.hold)
         account = store.accounts.need(txn, row.customer)
         buffer = command.buffer if account.buffer is None else account.buffer
         more = command.wallet + command.credit
@@ -114,7 +112,7 @@ class CallRules:
             parts=replace(row.parts, wallet=wallet, credit=credit),
             ceiling=command.ceiling,
             counted=command.counted,
-            expires=max(row.expires, command.expires),
+            expires=max(expires, command.expires),
             used=command.used,
             others=command.others,
             steps=step,

@@ -13,16 +13,19 @@ from finomw.engine import records
 from finomw.engine.rules.results import Earlier
 from finomw.errors import Conflict, InvalidValue, NotFound
 from finomw.money.account import Account, After, after
-from finomw.money.entries import RESERVED_SOURCES, Entry, check_entry
+from finomw.money.entries import (
+    CLOSING_SOURCE,
+    EXPIRY_SOURCE,
+    RECONCILE_SOURCE,
+    RESERVED_SOURCES,
+    Entry,
+    check_entry,
+)
 from finomw.store import Store
 from finomw.store.accounts import BlockPolicy
 from finomw.store.env import Txn
 from finomw.store.grants import GrantRow
 from finomw.types import CustomerId, EntryKind, Fund, PlanName, Status
-
-CLOSING_SOURCE = "closing"
-EXPIRY_SOURCE = "expiry"
-RECONCILE_SOURCE = "reconcile"
 
 
 class MoneyRules:
@@ -55,10 +58,13 @@ class MoneyRules:
                 )
             return earlier
         _check_not_closed(command.customer, account)
+        if command.expires is not None and command.expires <= command.at:
+            raise InvalidValue("expires: must be in the future")
         account = self._post(txn, command.customer, account, entry, number)
         unspent = 0
         if command.expires is not None:
-            unspent = min(command.amount, max(0, account.balance))
+            # What calls hold is not spent, so only what was owed before is.
+            unspent = min(command.amount, max(0, account.balance + account.held))
             if unspent:
                 account = replace(account, lots=account.lots + 1)
                 store.accounts.put(txn, command.customer, account)

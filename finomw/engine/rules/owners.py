@@ -82,6 +82,11 @@ class OwnerRules:
                     "wait until they have ended"
                 )
             quotas.remove(txn, command.customer, name)
+        usage = quotas.usage(txn, command.customer)
+        if usage is not None:
+            # The next call that counts begins the new plan's period, at nothing used.
+            ended = replace(usage, end=command.at, used={})
+            quotas.put_usage(txn, command.customer, ended)
         account = replace(account, plan=command.plan, zone=command.zone, anchor=command.at)
         return self._put(txn, command.customer, account)
 
@@ -104,20 +109,15 @@ class OwnerRules:
         quotas = self._store.quotas
         self._need(txn, command.customer)
         if command.quota:
-            old = quotas.get(txn, command.customer, command.quota)
-            self._check_ended(command, None if old is None else old.start)
+            _check_ends(command, quotas.get(txn, command.customer, command.quota))
             new = QuotaRow(command.meters, command.money, command.start, command.end, command.units)
             quotas.put(txn, command.customer, command.quota, new)
         else:
             usage = quotas.usage(txn, command.customer)
-            self._check_ended(command, None if usage is None else usage.start)
+            _check_ends(command, usage)
             held = {} if usage is None else usage.held
             row = UsageRow(command.start, command.end, {}, held)
             quotas.put_usage(txn, command.customer, row)
-
-    def _check_ended(self, command: records.PeriodEnd, start: int | None) -> None:
-        if start != command.ended:
-            raise Conflict(f"the period that began at {command.ended} has ended already")
 
     def create_key(self, txn: Txn, command: records.CreateKey, _number: int) -> None:
         """Make a key known."""
@@ -142,3 +142,10 @@ class OwnerRules:
     def _put(self, txn: Txn, customer: CustomerId, account: Account) -> After:
         self._store.accounts.put(txn, customer, account)
         return after(account)
+
+
+def _check_ends(command: records.PeriodEnd, row: QuotaRow | UsageRow | None) -> None:
+    """Raise `Conflict` unless the period under way is the one to end, and over."""
+    start, over = (None, True) if row is None else (row.start, row.period.is_over(command.at))
+    if start != command.ended or not over:
+        raise Conflict(f"the period that began at {command.ended} has ended already")
