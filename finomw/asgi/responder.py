@@ -101,7 +101,6 @@ class Responder:
                 raise
             # Nothing of the app's answer has left: another can be given in its place.
             logger.error("an answer was replaced: %s", error)
-            self._status = None
             await send_refusal(self._send, Refused("cannot_record"))
 
     async def _take(self, message: Message) -> None:
