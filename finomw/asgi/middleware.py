@@ -34,8 +34,10 @@ from finomw.errors import (
     ConfigError,
     DirectoryError,
     InvariantBroken,
+    JournalDamaged,
     Problem,
     RecordingFailed,
+    ReplayDiffers,
 )
 from finomw.money.account import remaining_percent
 from finomw.money.pricing import PriceList
@@ -140,7 +142,7 @@ class FinoMiddleware:
         except TooLarge:
             detail = f"This call may send at most {rule.request_max} bytes."
             return Refused("request_too_large", detail)
-        except (RecordingFailed, DirectoryError, OSError) as error:
+        except (RecordingFailed, DirectoryError, JournalDamaged, ReplayDiffers, OSError) as error:
             logger.error("a call was refused: %s", error)
             return Refused("cannot_record")
         return Admitted(node, quoted.prices, held)
