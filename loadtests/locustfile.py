@@ -26,8 +26,9 @@ from locust import HttpUser, between, events, task
 
 from finomw.cli.demo import calls
 from finomw.config.load import load
-from finomw.engine import customers
+from finomw.engine import customers, grants, keys
 from finomw.engine.engine import close_engine, open_engine
+from finomw.engine.ledger import Filter, ledger
 from finomw.engine.verify import verify
 from finomw.money.micros import amount, to_usd
 from finomw.types import CustomerId, EntryKind, Micros, PlanName
@@ -54,14 +55,14 @@ class Customer(HttpUser):
         self.reckoned: Micros = 0
         self.served = self.refused = 0
         customers.add_customer(engine, self.id, PlanName("default"))
-        token = customers.create_key(engine, self.id).token
+        token = keys.create_key(engine, self.id).token
         self.client.headers["Authorization"] = f"Bearer {token}"
         self.grant()
         self.all.append(self)
 
     def grant(self) -> None:
         """Top up, while the server runs."""
-        customers.grant(engine, self.id, GRANT, "loadtest", secrets.token_hex(8))
+        grants.grant(engine, self.id, GRANT, "loadtest", secrets.token_hex(8))
 
     @task(3)
     def chat(self) -> None:
@@ -138,8 +139,9 @@ def close(**_: Any) -> None:
 
 def difference(customer: Customer) -> str:
     """Say how a customer's ledger differs from what it reckoned itself, or nothing."""
-    rows = customers.ledger(engine, customer.id, ENTRIES_MOST)
-    charged = -sum(row.entry.amount for row in rows if row.entry.kind is EntryKind.SETTLEMENT)
+    settlements = Filter(kinds=frozenset({EntryKind.SETTLEMENT}))
+    lines = ledger(engine, customer.id, ENTRIES_MOST, settlements)
+    charged = -sum(line.entry.amount for line in lines)
     if charged == customer.reckoned:
         return ""
     return f"{customer.id}: reckoned {to_usd(customer.reckoned)}, charged {to_usd(charged)} USD"

@@ -5,7 +5,8 @@ has no body (HEAD, 204, 205, 304). For a rule whose prices are not flat::
 
     usage      answer                  charged
     ---------  ----------------------  -------------------------------------------------------
-    known      any                     its price (marked partial where the answer was cut off)
+    known      delivered, or cut off   its price (marked partial where it was cut off)
+    known      failed                  its price; nothing where no meter counted anything
     unknown    failed                  nothing, unless ``charge_errors``: then as delivered
     unknown    empty, or none began    nothing
     unknown    delivered, or cut off   the hold (``estimate: hold``) or nothing (``none``)
@@ -45,7 +46,8 @@ def decide(rule: Rule, usage: Usage, answer: Answer) -> Charge | str:
         return "no answer began"
     failed = answer.status >= 400 or usage.error
     known = usage.status is UsageStatus.KNOWN
-    if failed and not rule.charges_errors and (rule.flat or not known):
+    used = known and any(usage.counts.get(meter) for meter in rule.measured)
+    if failed and not used and not rule.charges_errors:
         return f"the answer failed with status {answer.status}"
     if known:
         return Charge(False, UsageStatus.KNOWN if answer.complete else UsageStatus.PARTIAL)

@@ -34,7 +34,9 @@ from finomw.errors import (
     DirectoryError,
     InvalidValue,
     InvariantBroken,
+    JournalDamaged,
     RecordingFailed,
+    ReplayDiffers,
 )
 from finomw.money.account import remaining_percent
 from finomw.money.pricing import PriceList
@@ -141,18 +143,21 @@ class FinoMiddleware:
             return Refused("request_too_large", detail)
         except InvalidValue:
             return Refused("invalid_request", "The request may use more than one call can cost.")
-        except (RecordingFailed, DirectoryError, OSError) as error:
+        except (RecordingFailed, DirectoryError, JournalDamaged, ReplayDiffers, OSError) as error:
             logger.error("a call was refused: %s", error)
             return Refused("cannot_record")
         return Admitted(node, quoted.prices, held)
 
     def _hold_request(self, rule: Rule, caller: Caller, quoted: Quote) -> HoldRequest:
         prices = quoted.prices
+        # Who asks for nothing of something that has a price holds the least there is of it: so
+        # that a call that may cost something needs a balance.
+        least = prices.costs and not any(quoted.ceiling.values())
         return HoldRequest(
             caller.customer,
             caller.key,
             rule.name,
-            prices.worst,
+            1 if least else prices.worst,
             quoted.ceiling,
             self._rules.buffer,
             rule.on_crash,

@@ -3,7 +3,8 @@
 Ways an answer goes out, chosen by its own head when it starts:
 
 * one without a body by HTTP is complete with its head, which waits for the charge;
-* a JSON answer waits as a whole, is metered, and leaves when its charge is on disk;
+* a JSON answer waits as a whole, is metered, and leaves when its charge is on disk; so does one
+  that says it is empty;
 * an event stream passes chunk by chunk and is metered as it passes; the message that carries the
   end marker, else the last one, waits for the settlement;
 * anything else passes, and its last message waits.
@@ -71,6 +72,7 @@ class Responder:
         self._waiting: list[Message] | None = None
         """Messages of a JSON answer that waits as a whole; ``None`` when nothing does."""
         self._size = 0
+        self._reads_json = False
         self._stream: StreamReader | None = None
         self._usage = rule.unread
         self._due: Lsn = 0
@@ -101,7 +103,6 @@ class Responder:
                 raise
             # Nothing of the app's answer has left: another can be given in its place.
             logger.error("an answer was replaced: %s", error)
-            self._status = None
             await send_refusal(self._send, Refused("cannot_record"))
 
     async def _take(self, message: Message) -> None:
@@ -133,7 +134,9 @@ class Responder:
         kind = _kind_of_body(headers)
         if self._bodiless:
             self._end(complete=True)
-        elif kind is BodyKind.JSON:
+        elif kind is BodyKind.JSON or _is_empty(headers):
+            # A client takes an empty answer for complete when it has seen the head.
+            self._reads_json = kind is BodyKind.JSON
             self._waiting = [message]
             return
         else:
@@ -170,7 +173,7 @@ class Responder:
         too_large = self._size > self._rule.body_max
         if not last and not too_large:
             return
-        if not too_large:
+        if self._reads_json and not too_large:
             self._usage = self._rule.meter.read_json(
                 b"".join(kept.get("body", b"") for kept in waiting)
             )
@@ -220,6 +223,10 @@ class Responder:
             except InvalidValue as error:
                 status, note = UsageStatus.INVALID, f"{note} ({error})"
         return charge.settle_whole(engine, hold, counts, status, note)
+
+
+def _is_empty(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    return any(name.lower() == b"content-length" and value == b"0" for name, value in headers)
 
 
 def _kind_of_body(headers: Iterable[tuple[bytes, bytes]]) -> BodyKind:

@@ -35,6 +35,8 @@ class Rule:
             constants, UsageStatus.KNOWN if meter.flat else UsageStatus.MISSING, error=False
         )
         """The usage of an answer that is not read: what is constant, and no more."""
+        self.measured = tuple(name for name in route.meter if name not in constants)
+        """The meters that are read from the answer."""
         self.ceiling = ceiling
         self.flat = meter.flat
         self.on_crash: OnCrash = route.crash

@@ -73,7 +73,10 @@ def revoke(
     data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Refuse a key from now on; running workers see it with the next call."""
+    """Refuse a key from now on.
+
+    Running workers see it with the next call.
+    """
     check_name("key", key, limits.TOKEN_BYTES)
     with opened(node_directory(config, data)) as engine:
         found, _ = keys.find_key(engine, key)

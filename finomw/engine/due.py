@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from finomw import limits
 from finomw.engine import records
 from finomw.money.account import Account
-from finomw.money.periods import period_at, periods_between
+from finomw.money.periods import Per, Period, period_at, periods_between
 from finomw.money.quotas import Quota
 from finomw.money.terms import Terms
 from finomw.store import Store
@@ -47,12 +49,26 @@ def due_before_hold(
     if counted:
         usage = store.quotas.usage(txn, customer)
         if usage is None or usage.period.is_over(now):
-            period = period_at(terms.usage_per, account.anchor, account.zone, now)
-            ended = None if usage is None else usage.start
+            before = None if usage is None else usage.period
+            period = _next_period(terms.usage_per, account, before, now)
+            ended = None if before is None else before.start
             commands.append(
                 records.PeriodEnd(now, customer, "", ended, period.start, period.end, (), False, 0)
             )
     return Due(tuple(commands))
+
+
+def _next_period(
+    per: Per, account: Account, before: Period | None, now: UnixMicroseconds
+) -> Period:
+    """Return the period to begin: the calendar's, from where the one before ended.
+
+    The first begins with the subscription. So no two have the same start, even where a plan with
+    longer periods takes over, and a hold's part is never taken for one of another period.
+    """
+    period = period_at(per, account.anchor, account.zone, now)
+    earliest = account.anchor if before is None or before.end is None else before.end
+    return replace(period, start=max(period.start, earliest))
 
 
 def expiries(
@@ -79,7 +95,8 @@ def _quota_period(
 
     Periods in which nothing ran gave their units too: that nobody called must not change the sum.
     """
-    period = period_at(quota.per, account.anchor, account.zone, now)
+    before = None if row is None else row.period
+    period = _next_period(quota.per, account, before, now)
     units = quota.units
     if row is not None and row.end is not None and quota.roll_over:
         missed = periods_between(quota.per, account.anchor, account.zone, row.end, period.start)
@@ -88,7 +105,7 @@ def _quota_period(
         now,
         customer,
         quota.name,
-        None if row is None else row.start,
+        None if before is None else before.start,
         period.start,
         period.end,
         quota.meters,

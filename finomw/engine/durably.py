@@ -1,4 +1,8 @@
-"""Owners' commands: carried out, and on disk before they are answered."""
+"""Owners' commands: carried out, and on disk before they are answered.
+
+An owner who is told that a grant was given may tell the customer: so it has to be true after a
+power cut, also when the grant turned out to have been given before.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Keys: a token is made here, returned once, and forgotten; only its SHA-256 is recorded."""
+"""Keys: a token is made here, returned once, and forgotten; only its SHA-256 is recorded.
+
+Whoever reads the directory learns no token from it, and whoever loses a token needs another key.
+"""
 
 from __future__ import annotations
 

@@ -11,9 +11,8 @@ fed, a byte at a time included; what is kept is bounded by ``limits.EVENT_MAX``,
 gathered and the line under way). A larger event is passed over and counted.
 
 The end marker is looked for in lines, not in events. A client may act on the line ``data: [DONE]``
-before its blank line has come, or its newline, so ``ended`` turns true with the chunk that
-completes the marker's own bytes. No line of a JSON text begins with the marker, so no event that
-could be metered is mistaken for it.
+before its blank line or newline has come, so ``ended`` turns true with the chunk that completes
+the marker's own bytes. No line of a JSON text begins with it, so no usage is mistaken for it.
 """
 
 from __future__ import annotations

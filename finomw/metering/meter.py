@@ -3,20 +3,7 @@
 A rule's ``meter`` gives each count as a number or as a jq program on the answer's JSON. Of one
 JSON text the program's outcome is the meter's: a failure, or an answer that is not JSON, is
 ``INVALID``; null is ``MISSING``.
-
-In a stream every event is an answer of its own, and most say nothing about usage. Per meter the
-last event that says something wins (upstreams send totals, not increments), and saying nothing
-never erases what was said. An event says nothing about a meter where
-
-* it is not JSON, or larger than ``limits.EVENT_MAX``;
-* the outcome is null, or what the program also gives on null: for ``.usage.x // 0`` that is 0, for
-  ``.usage.a - .usage.b`` a failure. A default is thus no count that an event carried;
-* the program fails on an event that is not an object, such as a ping.
-
-Any other failure or value that is no count comes from a wrong value in the event: ``INVALID``.
-Once some event has said something about one meter, the others get what null gives them: there a
-default holds. If no event said anything, all are ``MISSING``, defaults or not: a stream cut before
-its usage is never taken for a call that used 0.
+How the events of a stream come together is told at `StreamReader`.
 """
 
 from __future__ import annotations
@@ -81,7 +68,22 @@ class Meter:
 
 
 class StreamReader:
-    """Reads the usage of one event stream while it passes; made by ``Meter.stream``."""
+    """Reads the usage of one event stream while it passes; made by ``Meter.stream``.
+
+    Every event is an answer of its own, and most say nothing about usage. Per meter the last event
+    that says something wins (upstreams send totals, not increments), and saying nothing never
+    erases what was said. An event says nothing about a meter where
+
+    * it is not JSON, or larger than ``limits.EVENT_MAX``;
+    * the outcome is null, or what the program also gives on null: for ``.usage.x // 0`` that is 0,
+      for ``.usage.a - .usage.b`` a failure. A default is thus no count that an event carried;
+    * the program fails on an event that is not an object, such as a ping.
+
+    Any other failure or value that is no count comes from a wrong value in the event: ``INVALID``.
+    Once some event has said something about one meter, the others get what null gives them: there
+    a default holds. If no event said anything, all are ``MISSING``, defaults or not: a stream cut
+    before its usage is never taken for a call that used 0.
+    """
 
     __slots__ = ("_constants", "_error", "_readings", "_said", "_scanner")
 

@@ -107,6 +107,11 @@ class PriceList(msgspec.Struct, frozen=True):
         version = _digest(["free"])
         return msgspec.structs.replace(nothing, otherwise=PackageScale(1, 0), version=version)
 
+    @property
+    def costs(self) -> bool:
+        """Whether any use can cost anything by this list."""
+        return bool(self.minimum or self.scales or any(self.numerators.values()))
+
     def price(self, counts: Counts, used: Counts) -> Micros:
         """Return what these counts cost after the usage so far in the period, rounded once.
 

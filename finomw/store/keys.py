@@ -1,4 +1,8 @@
-"""Keys: the SHA-256 of a bearer token, and whose it is. The token itself is never stored."""
+"""Keys: the SHA-256 of a bearer token, and whose it is.
+
+The token itself is never stored, so a look-up is by an exact hash: there is nothing to compare, and
+nothing that a stolen directory could be used to call with.
+"""
 
 from __future__ import annotations
 

@@ -315,17 +315,22 @@ class ModelBooks:
         for quota in plan.quotas:
             period = account.quotas.get(quota.name)
             if period is None:
-                account.quotas[quota.name] = _period(quota, account.anchor, now, quota.units)
+                first = _period(quota, account.anchor, now, quota.units)
+                first.start = max(first.start, account.anchor)
+                account.quotas[quota.name] = first
             while (period := account.quotas[quota.name]).end is not None and period.end <= now:
                 units = quota.units
                 if quota.roll_over:
                     held = self.quota_held(customer, quota.name)
                     units += max(0, period.units - period.used - held)
                 following = _period(quota, account.anchor, period.end, units)
+                following.start = max(following.start, period.end)
                 account.quotas[quota.name] = following
         if plan.counted and (account.usage is None or account.usage.end <= now):
+            earliest = account.anchor if account.usage is None else account.usage.end
             start = period_start(plan.usage_length, account.anchor, now)
-            account.usage = ModelUsage(start, start + plan.usage_length)
+            end = start + plan.usage_length
+            account.usage = ModelUsage(max(start, earliest), end)
 
 
 def _repeated(account: ModelCustomer, name: Name, content: tuple[object, ...]) -> bool:

@@ -371,7 +371,7 @@ def start(
     return {"type": "http.response.start", "status": status, "headers": [*headers, *more]}
 
 
-def body(data: bytes = b"", more: bool = False) -> Message:
+def body(data: bytes | bytearray | memoryview = b"", more: bool = False) -> Message:
     """Make a body message."""
     return {"type": "http.response.body", "body": data, "more_body": more}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -144,7 +145,8 @@ def test_an_error_event_after_usage_is_charged_by_the_usage(shop: Shop) -> None:
 
 
 def test_chunks_may_be_any_bytes_like_object(shop: Shop) -> None:
-    messages = [start(200, SSE), body(memoryview(USAGE), True), body(bytearray(DONE), True), body()]
+    chunks = [memoryview(WORDS[0]), memoryview(USAGE), bytearray(DONE)]
+    messages = [start(200, SSE), *(body(chunk, True) for chunk in chunks), body()]
     server = call(shop, script(*messages))
     assert server.messages == messages
     assert shop.ended().charged == 7 * TOKEN
@@ -305,6 +307,19 @@ def test_relaxed_answers_wait_for_nothing(open_shop: Callable[..., Shop]) -> Non
     run(main())
     assert {sent.durable for sent in server.sent} == {flushed}
     assert shop.ended().charged == 7 * TOKEN
+
+
+def test_the_hold_is_flushed_while_the_app_works(shop: Shop) -> None:
+    seen: list[bool] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        for _ in range(2):
+            seen.append(shop.engine.durable() == shop.engine.tail())
+            await asyncio.sleep(0)
+        await script(*answer({}))(scope, receive, send)
+
+    call(shop, app, "/flat")
+    assert seen == [False, True]
 
 
 @pytest.mark.parametrize("path", ["/chat", "/flat"])

@@ -102,7 +102,14 @@ def test_every_row_of_the_table_holds(
     else:
         error = False
     ending = Answer(status, came == "empty", came != "cut")
-    assert decide(charged_rule, Usage({}, usage, error), ending) == charged
+    counts = dict.fromkeys(charged_rule.measured, 1) if usage is KNOWN else {}
+    assert decide(charged_rule, Usage(counts, usage, error), ending) == charged
+
+
+def test_a_failed_answer_whose_counts_are_all_0_is_not_charged() -> None:
+    nothing = Usage(dict.fromkeys(rule("/chat").measured, 0), KNOWN, error=False)
+    assert decide(rule("/chat"), nothing, Answer(500, False, True)) == FAILED.format(500)
+    assert decide(rule("/chat"), nothing, Answer(200, False, True)) == price()
 
 
 CHAT_PRICE = 7 * TOKEN

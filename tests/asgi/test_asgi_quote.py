@@ -173,7 +173,6 @@ def test_a_request_that_only_the_app_could_read_is_refused(
     [
         ({"max_tokens": 50}, 50),
         ({"max_tokens": 50.0}, 50),
-        ({"max_tokens": 0}, 0),
         ({"max_tokens": None}, 100),
         ({"max_tokens": False}, 100),
         ({}, 100),
@@ -184,7 +183,14 @@ def test_the_hold_is_the_price_of_what_is_asked_for(shop: Shop, asked: object, a
     ask(shop, "/asked", json.dumps(asked).encode())
     shop.settled()
     holds = [-entry.amount for entry in shop.entries() if entry.kind is EntryKind.HOLD]
-    assert holds == ([amount * TOKEN] if amount else [])
+    assert holds == [amount * TOKEN]
+
+
+def test_who_asks_for_nothing_of_what_has_a_price_holds_one_micro(shop: Shop) -> None:
+    ask(shop, "/asked", b'{"max_tokens": 0}')
+    shop.settled()
+    holds = [-entry.amount for entry in shop.entries() if entry.kind is EntryKind.HOLD]
+    assert holds == [1]
 
 
 @pytest.mark.parametrize(

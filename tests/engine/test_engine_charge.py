@@ -80,6 +80,15 @@ def test_a_price_above_the_hold_is_charged_whole_and_marked(engine: Engine) -> N
     assert nodes.held(engine, 1).amount == 1
 
 
+def test_money_that_is_held_counts_when_a_grant_clears_the_mark(engine: Engine) -> None:
+    held, _ = nodes.held(engine, 100), nodes.held(engine, 800)
+    nodes.settle(engine, held.hold, 1_100)
+    granted = grants.grant(engine, ALICE, 101, "test", "enough with what is held")
+    assert granted.account.balance == -799
+    assert customers.get_account(engine, ALICE).blocked_at is None
+    assert nodes.hold(engine, 1) is Refusal.HELD
+
+
 def test_a_hold_on_the_buffer_does_not_block(engine: Engine) -> None:
     held = nodes.held(engine, 1_500, buffer=500)
     assert customers.get_account(engine, ALICE).balance == -500

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nodes
@@ -286,25 +287,24 @@ def test_who_still_waits_when_it_closes_is_told(slow: Engine, files: SlowFiles) 
     with_durable(slow, story)
 
 
-def test_an_engine_closed_during_a_thread_s_flush_lets_it_end_first(
+def test_an_engine_that_closes_lets_a_flush_under_way_end_first(
     slow: Engine, files: SlowFiles
 ) -> None:
-    async def story(durable: Durable) -> None:
-        await make_slow(durable, slow, files)
-        started, go = threading.Event(), threading.Event()
+    end = nodes.held(slow, 1).end
+    started, go = threading.Event(), threading.Event()
 
-        def hang() -> None:
-            started.set()
-            go.wait(30)
+    def hang() -> None:
+        started.set()
+        go.wait(30)
 
-        files.during.append(hang)
-        waiting = asyncio.ensure_future(durable.wait(nodes.held(slow, 1).end))
-        await asyncio.to_thread(started.wait, 30)
-        closing = asyncio.ensure_future(asyncio.to_thread(slow.close))
-        await asyncio.sleep(0)
+    files.during.append(hang)
+    with ThreadPoolExecutor(2) as threads:
+        flushing = threads.submit(slow.flush)
+        assert started.wait(30)
+        closing = threads.submit(slow.close)
+        assert not closing.done()
         go.set()
-        await closing
-        with pytest.raises(EngineClosed):
-            await waiting
-
-    with_durable(slow, story)
+        assert flushing.result(30) == end
+        closing.result(30)
+    with pytest.raises(EngineClosed):
+        slow.flush()

@@ -57,8 +57,7 @@ class Server:
         with listening:
             self.url = f"http://{HOST}:{listening.getsockname()[1]}"
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "finomw.demo.serve", str(listening.fileno())],
-                cwd=folder,
+                [sys.executable, "-m", "finomw.demo.serve", str(listening.fileno()), folder],
                 pass_fds=[listening.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
