@@ -3,8 +3,6 @@
 ``failed`` is an answer of status 400 and above, or an error object; ``empty`` one that by HTTP
 has no body (HEAD, 204, 205, 304). For a rule whose prices are not flat::
 
-    usage      answer                  charged
-    ---------  ----------------------  -------------------------------------------------------
     known      delivered, or cut off   its price (marked partial where it was cut off)
     known      failed                  its price; nothing where no meter counted anything
     unknown    failed                  nothing, unless ``charge_errors``: then as delivered
@@ -12,8 +10,7 @@ has no body (HEAD, 204, 205, 304). For a rule whose prices are not flat::
     unknown    delivered, or cut off   the hold (``estimate: hold``) or nothing (``none``)
 
 A flat rule charges its price, unless the answer failed without ``charge_errors`` or none began.
-An answer that the app began counts as begun once a part of it has left, or the client has: the
-work was done for somebody who did not wait for it.
+An answer counts as begun once a part of it has left, or the client has.
 """
 
 from __future__ import annotations
