@@ -11,19 +11,24 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from finomw.asgi.middleware import FinoMiddleware
+    from finomw.billing import Billing
 
 __version__ = "0.1.0"
 
-__all__ = ["FinoMiddleware", "__version__"]
+__all__ = ["Billing", "FinoMiddleware", "__version__"]
 
 
 def __getattr__(name: str) -> object:
     """Import a public name on first use; raises `UnsupportedSystem` where it cannot work."""
-    if name != "FinoMiddleware":
+    if name not in __all__:
         raise AttributeError(f"module 'finomw' has no attribute {name!r}")
     from finomw.system import require_linux
 
     require_linux()
+    if name == "Billing":
+        from finomw.billing import Billing
+
+        return Billing
     from finomw.asgi.middleware import FinoMiddleware
 
     return FinoMiddleware

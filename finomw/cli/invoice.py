@@ -64,9 +64,10 @@ def invoice(
 ) -> None:
     """Print what a customer's credit paid for in a period.
 
-    That is what is to be paid; calls that the wallet or a quota paid for are not in it. A line for each route and choice (the model, say) has calls and amount; below it, a line for
-    each meter has units. The columns of the CSV are customer, start, end, route, choice, calls,
-    meter, units, amount_micros: calls and amount are empty where a meter stands.
+    That is what is to be paid; calls that the wallet or a quota paid for are not in it. A line
+    for each route and choice (the model, say) has calls and amount; below it, a line for each
+    meter has units. The columns of the CSV are customer, start, end, route, choice, calls, meter,
+    units, amount_micros: calls and amount are empty where a meter stands.
     """
     one_format(as_json, as_csv)
     who = customer_id(customer)

@@ -32,8 +32,9 @@ def reconcile(
 ) -> None:
     """Explain accounts that differ from their ledgers.
 
-    Each difference gets an adjustment, a ledger entry with a note; no balance is moved. Works while the API
-    runs. The exit status is 1 when there was something to explain, or the journal has a fault.
+    Each difference gets an adjustment, a ledger entry with a note; no balance is moved. Works
+    while the API runs. The exit status is 1 when there was something to explain, or the journal
+    has a fault.
     """
     with opened(node_directory(config, data)) as engine:
         done = reconciling.reconcile(engine)

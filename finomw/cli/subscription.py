@@ -46,7 +46,9 @@ def subscribe(
 ) -> None:
     """Put a customer on a plan that begins today.
 
-    Its periods start today, and what earlier quotas had left is gone. Without --zone the customer's time zone stays. Refused while calls under way hold a quota.
+    Its periods start today, and what earlier quotas had left is gone; only what is given once
+    stays as it is. Without --zone the customer's time zone stays. Refused while calls under way
+    hold a quota.
     """
     who = customer_id(customer)
     with opened(directory_with_plan(config, data, "PLAN", plan)) as engine:

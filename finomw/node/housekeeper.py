@@ -1,4 +1,4 @@
-"""The housekeeper: prepares segments, ends what dead workers left, expires grants.
+"""The housekeeper: prepares segments, ends what dead workers left, expires grants, reconciles.
 
 A thread in every process that serves requests; the one that holds ``housekeeper.lock`` does the
 work, and another takes over when it dies. Trouble is logged and tried again: a missing segment is
@@ -11,6 +11,7 @@ import logging
 import threading
 
 from finomw.engine.engine import Engine
+from finomw.engine.reconcile import reconcile
 from finomw.engine.sweep import expire_grants, sweep
 from finomw.errors import FinomwError
 from finomw.journal.locks import FileLock
@@ -18,6 +19,8 @@ from finomw.journal.locks import FileLock
 logger = logging.getLogger("finomw")
 
 PERIOD_SECONDS = 1
+RECONCILE_NANOSECONDS = 3_600 * 10**9
+"""Between two passes that compare every account with its ledger: an hour."""
 
 
 class Housekeeper:
@@ -29,6 +32,7 @@ class Housekeeper:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="finomw-housekeeper", daemon=True)
         self._last_trouble = ""
+        self._reconcile_at = engine.clock.monotonic() + RECONCILE_NANOSECONDS
 
     def start(self) -> None:
         """Begin, in a thread of its own."""
@@ -52,6 +56,7 @@ class Housekeeper:
             self._engine.prepare_next_segment()
             ended = sweep(self._engine)
             expire_grants(self._engine)
+            self._reconcile_if_due()
         except (FinomwError, OSError) as error:
             if str(error) != self._last_trouble:
                 logger.error("housekeeper: %s", error)
@@ -60,3 +65,10 @@ class Housekeeper:
         self._last_trouble = ""
         if ended:
             logger.warning("housekeeper: ended %d holds of workers that died", ended)
+
+    def _reconcile_if_due(self) -> None:
+        """Compare all accounts with their ledgers now and then; a difference is logged there."""
+        now = self._engine.clock.monotonic()
+        if now >= self._reconcile_at:
+            self._reconcile_at = now + RECONCILE_NANOSECONDS
+            reconcile(self._engine)

@@ -26,8 +26,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from finomw.asgi import middleware as middleware_module
 from finomw.asgi.middleware import FinoMiddleware
-from finomw.config.load import CONFIG_VARIABLE
-from finomw.config.load import parse
+from finomw.config.load import CONFIG_VARIABLE, parse
 from finomw.errors import ConfigError, UnsupportedSystem
 
 ANSWER = script(*answer(used(7)))

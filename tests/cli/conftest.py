@@ -82,6 +82,11 @@ class Node(NamedTuple):
         with self.engine() as engine:
             return engine.tail()
 
+    def books(self) -> list[object]:
+        """Return every account and every ledger entry."""
+        with self.engine() as engine, engine.store.read() as txn:
+            return [*engine.store.accounts.items(txn), *engine.store.ledger.items(txn)]
+
     def journal(self) -> dict[str, bytes]:
         """Return every byte of the journal, by file."""
         return {path.name: path.read_bytes() for path in (self.data / "journal").iterdir()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -103,7 +104,7 @@ def test_terms_are_set_one_by_one_or_together(alice: Node, call: Call) -> None:
 def test_what_cannot_be_is_refused_and_changes_nothing(
     alice: Node, call: Call, monkeypatch: pytest.MonkeyPatch, command: str, message: str
 ) -> None:
-    monkeypatch.setattr("sys.stdin", open(os.devnull))
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     tail, journal = alice.tail(), alice.journal()
     done = call(*command.split())
     assert (done.status, done.out) == (2, "")
@@ -175,7 +176,7 @@ def test_showing_a_customer_tells_quotas_and_usage(
         {
             "quota": "free",
             "meters": ["tokens"],
-            "start": "2026-01-31T23:00:00.000000Z",
+            "start": "2026-01-31T23:59:58.000001Z",
             "end": "2026-02-28T23:00:00.000000Z",
             "given": 100,
             "used": 30,
@@ -194,7 +195,7 @@ def test_showing_a_customer_tells_quotas_and_usage(
         },
     ]
     assert shown["usage"] == {
-        "start": "2026-01-31T23:00:00.000000Z",
+        "start": "2026-01-31T23:59:58.000001Z",
         "end": "2026-02-28T23:00:00.000000Z",
         "used": {"requests": 3},
         "held": {"requests": 1},
