@@ -12,8 +12,8 @@ import itertools
 import logging
 import os
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +25,7 @@ from finomw.engine.due import Due
 from finomw.engine.opening import open_directory
 from finomw.engine.policy import BelowZero
 from finomw.errors import EngineClosed, InvariantBroken, RecordingFailed
+from finomw.journal.control import Slot
 from finomw.journal.files import Files
 from finomw.journal.flush import FAILED, Flusher
 from finomw.journal.locks import FileLock
@@ -76,6 +77,8 @@ class Engine:
         self._writer = Writer(self.segments)
         self._hold_numbers = itertools.count(1)
         self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        self._slot: Slot | None = None
         self._worker: tuple[WorkerId, FileLock, Flusher] | None = None
         self._closed = False
         self._alerts = 0
@@ -153,7 +156,7 @@ class Engine:
         self, decide: Callable[[Txn], records.AnyCommand | Refusal | Due]
     ) -> Executed | Refusal | Earlier | Due:
         store = self.store
-        with store.write() as txn:
+        with self._marked(), store.write() as txn:
             command = decide(txn)
             if isinstance(command, Refusal | Due):
                 txn.abort()
@@ -169,6 +172,22 @@ class Engine:
             # The last step before the commit, so that little can come between the two.
             self._writer.store(record)
         return Executed(result, record.tail.end, record.tail.number)
+
+    @contextmanager
+    def _marked(self) -> Iterator[None]:
+        """Say in this worker's slot, for others to see, that it may hold the write lock.
+
+        One thread at a time, so that the mark is the holder's; LMDB lets in one writer anyway.
+        """
+        with self._writing:
+            slot = self._slot
+            if slot is not None:
+                slot.mark_write(self.clock.monotonic())
+            try:
+                yield
+            finally:
+                if slot is not None:
+                    slot.mark_write(0)
 
     def prepare_next_segment(self) -> None:
         """Have the segment after the one in use ready; raises `OSError` when it cannot be."""
@@ -205,6 +224,7 @@ class Engine:
             flusher = Flusher(self.segments, self.control, slot, self.workers, self.tail)
             flusher.flush()
             undo.pop_all()
+            self._slot = slot
             self._worker = (worker, lock, flusher)
             return self._worker
 

@@ -9,14 +9,19 @@ that believes the disk goes on.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 
+from finomw import limits
 from finomw.errors import EngineClosed, FlushFailed, RecordingFailed
 from finomw.journal.control import Control, Slot
 from finomw.journal.segment import Segments
 from finomw.journal.workers import Workers, heal
 from finomw.types import Lsn
+
+_AHEAD = 16 * limits.PAGE
+"""How far ahead of the tail pages are read, in bytes."""
 
 FAILED = "a flush to disk failed; charging has stopped until a restart with recovery"
 
@@ -39,6 +44,7 @@ class Flusher:
         self._committed = committed
         self._one_at_a_time = threading.Lock()
         self._closed = False
+        self._ahead: Lsn = 0
 
     def flush(self) -> Lsn:
         """Make durable what was committed before this call; return the durable LSN.
@@ -70,7 +76,16 @@ class Flusher:
             self._slot.flush_mark = 0
             self._check()
             self._slot.publish(committed)
+            self._read_ahead(committed)
             return committed
+
+    def _read_ahead(self, committed: Lsn) -> None:
+        """Have the pages after the tail read, so that no store waits for one under the lock."""
+        if committed > self._ahead - _AHEAD // 2:
+            self._ahead = committed + _AHEAD
+            segment = self._segments.at(self._segments.base_of(committed - 1))
+            with contextlib.suppress(OSError):  # it is a hint, and what was flushed is flushed
+                segment.file.will_need(committed - segment.base, _AHEAD)
 
     def close(self) -> None:
         """Wait for a flush under way in another thread, and refuse the next."""

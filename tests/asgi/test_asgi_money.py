@@ -24,7 +24,7 @@ from asgi_shop import (
 )
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from finomw.engine import customers, grants, keys
+from finomw.engine import customers, grants, keys, ledger
 from finomw.types import CustomerId, EntryKind, Fund, PlanName
 
 BOB = CustomerId("bob")
@@ -199,8 +199,6 @@ def test_tiers_count_across_calls(shop: Shop) -> None:
 def test_entries_of_a_quota_say_what_was_covered(shop: Shop) -> None:
     token = add_bob(shop, "basic")
     use(shop, token, "/chat", 90)
-    from finomw.engine import ledger
-
     [line] = ledger.ledger(shop.engine, BOB, 10)
     assert (line.entry.kind, line.entry.fund, line.entry.amount) == (
         EntryKind.SETTLEMENT,

@@ -260,3 +260,18 @@ def fork_and_die(pipe: Pipe, path: Path) -> None:
     os.read(ready, 1)
     pipe.send((engine.worker, pid))
     pipe.recv()
+
+
+def test_a_worker_marks_its_slot_while_it_may_hold_the_write_lock(engine: Engine) -> None:
+    assert engine.worker == 1
+    [slot] = engine.control.slots()
+    engine.clock.advance(5)
+    seen: list[int] = []
+
+    def decide(_: object) -> Refusal:
+        seen.append(slot._get(5))
+        return Refusal.HELD
+
+    assert engine.decide(decide) is Refusal.HELD
+    assert seen == [5_000]
+    assert slot._get(5) == 0

@@ -7,7 +7,7 @@ import pytest
 
 from finomw import limits
 from finomw.errors import InvalidValue, InvariantBroken
-from finomw.money.entries import CallDetail, Entry, check_entry, check_name
+from finomw.money.entries import CallDetail, Entry, check_amount, check_entry, check_name
 from finomw.types import EntryKind, Fund, RouteName, UsageStatus
 
 MAX = limits.AMOUNT_MAX
@@ -51,6 +51,23 @@ def test_an_adjustment_needs_a_note(amount: int) -> None:
 def test_an_amount_is_bounded(kind: EntryKind, amount: int) -> None:
     with pytest.raises(InvalidValue, match=r"^amount: "):
         check_entry(entry(kind, amount))
+
+
+@pytest.mark.parametrize("source", ["closing", "reconcile"])
+def test_what_closes_or_explains_an_account_may_be_as_large_as_a_sum(source: str) -> None:
+    check_entry(entry(EntryKind.GRANT, limits.MICROS_MAX, source=source))
+    with pytest.raises(InvalidValue, match=r"^amount: "):
+        check_entry(entry(EntryKind.GRANT, limits.MICROS_MAX + 1, source=source))
+
+
+@pytest.mark.parametrize("amount", [-1, MAX + 1, 1.0, True, "1", None])
+def test_an_amount_is_an_integer_within_its_bounds(amount: int) -> None:
+    with pytest.raises(InvalidValue, match=r"^what: .* is not a whole number from 0 to "):
+        check_amount("what", amount)
+    check_amount("what", 0)
+    check_amount("what", MAX)
+    with pytest.raises(InvalidValue, match=r"^what: 0 micros is not a whole number from 1 to "):
+        check_amount("what", 0, least=1)
 
 
 @pytest.mark.parametrize("field", ["source", "source_id"])

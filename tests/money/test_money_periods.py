@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 
 from finomw.errors import InvalidValue
 from finomw.money import periods
-from finomw.money.periods import Per, Period, check_zone, period_at, period_named
+from finomw.money.periods import (
+    Per,
+    Period,
+    check_zone,
+    period_at,
+    period_named,
+    periods_between,
+)
 from finomw.types import UnixMicroseconds
 
 ZONES = [
@@ -369,3 +376,26 @@ def test_a_machine_without_time_zone_data_says_so(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(periods, "available_timezones", set)
     with pytest.raises(InvalidValue, match="no time zone data here: install tzdata"):
         check_zone("Europe/Nowhere")
+
+
+@given(zone=zones, anchor=moments, at=moments, count=st.integers(0, 30), skip=st.integers(0, 99))
+@seeded
+@pytest.mark.parametrize("per", REPEATING)
+def test_the_periods_between_two_are_those_that_lie_between(
+    per: Per, zone: str, anchor: int, at: int, count: int, skip: int
+) -> None:
+    first = period_at(per, anchor, zone, at)
+    later = first
+    for _ in range(count + 1):
+        later = period_at(per, anchor, zone, end_of(later))
+    assert periods_between(per, anchor, zone, end_of(first), later.start) == count
+    # One that was cut short before counts as one, too.
+    earlier = max(first.start, end_of(first) - skip * SECOND)
+    cut = count + (earlier < end_of(first))
+    assert periods_between(per, anchor, zone, earlier, later.start) == cut
+
+
+def test_there_are_none_between_periods_that_overlap() -> None:
+    for per in (Per.ONCE, *REPEATING):
+        assert periods_between(per, utc("2027-01-31"), "UTC", utc("2027-03-01"), 0) == 0
+    assert periods_between(Per.ONCE, 0, "UTC", 5, 10) == 1

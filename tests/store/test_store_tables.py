@@ -16,8 +16,10 @@ from finomw.money.entries import CALL_SOURCE, Entry
 from finomw.money.funding import Parts
 from finomw.store import Store
 from finomw.store.env import StateUnreadable
+from finomw.store.grants import GrantRow
 from finomw.store.holds import NOBODY, HoldRow
 from finomw.store.keys import KeyRow
+from finomw.store.quotas import QuotaRow, UsageRow
 from finomw.types import (
     CustomerId,
     EntryKind,
@@ -284,3 +286,82 @@ def test_keys_are_added_once_and_written_anew(store: Store) -> None:
             store.keys.add(txn, key, row)
         store.keys.put(txn, key, KeyRow(A, 5, "wxyz", revoked=6))
         assert list(store.keys.items(txn)) == [(key, KeyRow(A, 5, "wxyz", revoked=6))]
+
+
+def test_a_lot_is_a_grant_that_may_expire_and_has_something_unspent(store: Store) -> None:
+    grants = store.grants
+
+    def grant(name: str, expires: int | None, unspent: int) -> GrantRow:
+        return GrantRow("test", name, Fund.WALLET, 100, 0, expires, unspent)
+
+    late, soon, never, empty = (
+        grant("late", 2**40, 5),
+        grant("soon", 300, 7),
+        grant("never", None, 0),
+        grant("empty", 200, 0),
+    )
+    with store.write() as txn:
+        for row in (late, soon, never, empty):
+            grants.put(txn, A, row)
+        grants.put(txn, B, soon)
+        assert grants.lots(txn, A) == [soon, late]
+        assert grants.get(txn, A, "test", "never") == never
+        assert grants.get(txn, B, "test", "late") is None
+        assert grants.customers_with_lots(txn) == [A, B]
+        assert grants.use(txn, A, 6) == 0
+        assert grants.use(txn, A, 2) == 1
+        assert grants.lots(txn, A) == [replace(late, unspent=4)]
+        assert grants.use(txn, A, 9) == 1
+        assert grants.lots(txn, A) == []
+        assert grants.use(txn, A, 9) == 0
+        assert grants.customers_with_lots(txn) == [B]
+
+
+def test_a_lot_without_its_grant_is_broken(store: Store) -> None:
+    with store.write() as txn:
+        store.grants.put(txn, A, GrantRow("test", "1", Fund.WALLET, 100, 0, 300, 5))
+        txn.delete(b"a\0test\x001", db=store.grants._table)
+        with pytest.raises(InvariantBroken, match="a lot without its grant"):
+            store.grants.lots(txn, A)
+
+
+def test_quotas_are_a_customer_s_own(store: Store) -> None:
+    quotas = store.quotas
+    row = QuotaRow(("n", "m"), False, 5, 9, 10, 3, 4)
+    with store.write() as txn:
+        assert quotas.get(txn, A, "free") is None
+        quotas.put(txn, A, "free", row)
+        quotas.put(txn, A, "gift", replace(row, end=None))
+        quotas.put(txn, B, "free", replace(row, used=0))
+        assert list(quotas.of(txn, A)) == [("free", row), ("gift", replace(row, end=None))]
+        quotas.remove(txn, A, "free")
+        assert [name for name, _ in quotas.of(txn, A)] == ["gift"]
+        assert quotas.usage(txn, A) is None
+        usage = UsageRow(5, 9, {"n": 1}, {"n": 2})
+        quotas.put_usage(txn, A, usage)
+        assert (quotas.usage(txn, A), quotas.usage(txn, B)) == (usage, None)
+    assert (row.left, replace(row, used=9).left) == (3, 0)
+    assert [row.period.is_over(at) for at in (8, 9)] == [False, True]
+
+
+def test_all_keys_of_one_customer_go_at_once(store: Store) -> None:
+    with store.write() as txn:
+        for letter, customer in ((b"a", A), (b"b", B), (b"c", A)):
+            store.keys.add(txn, KeyHash(letter * 32), KeyRow(customer, 5, "wxyz"))
+        assert store.keys.remove_all(txn, A) == 2
+        assert [row.customer for _, row in store.keys.items(txn)] == [B]
+        assert store.keys.remove_all(txn, A) == 0
+
+
+def test_an_erased_ledger_is_one_customer_s_alone(store: Store) -> None:
+    with store.write() as txn:
+        for customer in (A, B):
+            for number in (1, 2):
+                booked = entry(EntryKind.GRANT, number, str(number))
+                store.ledger.append(txn, customer, number, 0, booked)
+                store.ledger.name(txn, customer, number, 0, booked)
+        assert store.ledger.erase(txn, A) == 2
+        assert list(store.ledger.newest_first(txn, A)) == []
+        assert store.ledger.find(txn, A, "test", "1") is None
+        assert store.ledger.find(txn, B, "test", "1") is not None
+        assert store.ledger.count(txn) == 2
