@@ -1,4 +1,8 @@
-"""``finomw grant``: give a customer credit, for ever or until a date."""
+"""``finomw grant``: give a customer credit, for ever or until a date.
+
+What is unspent at its date is taken back by the next call or sweep, never below zero; charges use
+up what expires soonest.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The model ledger's calls: hold, then settle or release; and holds that outlive a request."""
+"""The model ledger's calls: hold, then settle or release; and holds that outlive a request.
+
+A hold remembers what each source gave to it. Its ending uses those parts in the order in which
+they were given, returns the rest, and charges what goes beyond them to the plan's last fund.
+"""
 
 from __future__ import annotations
 

@@ -96,10 +96,27 @@ def test_the_largest_amount_is_no_bad_one(alice: Node, call: Call) -> None:
     assert balance == limits.AMOUNT_MAX
 
 
-READING = ["balance alice", "ledger alice", "customer list", "key list alice", "verify"]
+READING = [
+    "balance alice",
+    "ledger alice",
+    "customer list",
+    "key list alice",
+    "holds",
+    "invoice alice --period 2026-01",
+    "verify",
+]
+WRITING = [
+    "grant alice 5",
+    "refund alice 5 --of manual x",
+    "paid alice 5",
+    "customer add bob",
+    "customer delete alice --yes",
+    "unsubscribe alice",
+    "reconcile",
+]
 
 
-@pytest.mark.parametrize("command", [*READING, "grant alice 5", "customer add bob"])
+@pytest.mark.parametrize("command", [*READING, *WRITING])
 def test_a_missing_directory_says_how_to_make_one(folder: Path, call: Call, command: str) -> None:
     done = call(*command.split(), "--data", "gone")
     assert done == (
@@ -110,7 +127,7 @@ def test_a_missing_directory_says_how_to_make_one(folder: Path, call: Call, comm
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", [*READING, "grant alice 5", "customer add bob"])
+@pytest.mark.parametrize("command", [*READING, *WRITING])
 def test_a_directory_of_a_newer_format_is_left_alone(alice: Node, call: Call, command: str) -> None:
     file = alice.data / "node.json"
     file.write_text(file.read_text().replace('"format":1', '"format":2'))
@@ -125,7 +142,7 @@ def test_a_directory_of_a_newer_format_is_left_alone(alice: Node, call: Call, co
     assert (file.read_text(), alice.journal()) == (before, journal)
 
 
-@pytest.mark.parametrize("command", [*READING, "grant alice 5", "customer add bob"])
+@pytest.mark.parametrize("command", [*READING, *WRITING])
 def test_a_bad_file_is_summed_up_in_one_line(alice: Node, call: Call, command: str) -> None:
     journal = alice.journal()
     alice.config.write_text("durabilty: settled\nunmatched: 5\nroutes: 6\n")

@@ -1,4 +1,8 @@
-"""``finomw customer add``: a new customer, with nothing on the account yet."""
+"""``finomw customer add``: a new customer, with nothing on the account yet.
+
+The plan has to be one of the YAML's, so that a misspelt name is told here and not to the customer;
+with ``--data`` the YAML is not read, and the name is taken as it is.
+"""
 
 from __future__ import annotations
 
