@@ -42,32 +42,36 @@ def reconcile(
         print_json(
             {
                 "customers": done.customers,
-                "differences": [
-                    {
-                        "customer": difference.customer,
-                        "fund": FUND_NAMES[difference.fund],
-                        "found_micros": difference.found,
-                        "summed_micros": difference.summed,
-                    }
-                    for difference in done.differences
-                ],
+                "differences": [_document(difference) for difference in done.differences],
+                "unexplained": [_document(difference) for difference in done.unexplained],
                 "journal_faults": list(done.journal_faults),
             }
         )
     else:
-        for line in (*map(_told, done.differences), *done.journal_faults):
+        told = [f"{_told(found)}; an adjustment explains it" for found in done.differences]
+        told += [f"{_told(found)}; no entry can explain that" for found in done.unexplained]
+        for line in (*told, *done.journal_faults):
             typer.echo(one_line(line))
         typer.echo(
-            f"{len(done.differences) or 'no'} differences in {done.customers} customers, "
+            f"{len(told) or 'no'} differences in {done.customers} customers, "
             f"{len(done.journal_faults) or 'no'} faults in the journal"
         )
-    if done.differences or done.journal_faults:
+    if done.differences or done.unexplained or done.journal_faults:
         raise typer.Exit(1)
+
+
+def _document(difference: Difference) -> dict[str, object]:
+    return {
+        "customer": difference.customer,
+        "fund": FUND_NAMES[difference.fund],
+        "found_micros": difference.found,
+        "summed_micros": difference.summed,
+    }
 
 
 def _told(difference: Difference) -> str:
     what = "balance" if difference.fund is Fund.WALLET else "used credit"
     return (
         f"{difference.customer}: the {what} is {to_usd(difference.found)} USD, its entries came to "
-        f"{to_usd(difference.summed)} USD; an adjustment explains it"
+        f"{to_usd(difference.summed)} USD"
     )

@@ -81,6 +81,14 @@ class Grants:
                 break
         return emptied
 
+    def erase(self, txn: Txn, customer: CustomerId) -> None:
+        """Remove all of a customer's grants, none of which may be a lot any more."""
+        prefix = customer.encode() + b"\0"
+        cursor = txn.cursor(db=self._table)
+        more = cursor.set_range(prefix)
+        while more and bytes(cursor.key()).startswith(prefix):
+            more = cursor.delete()
+
     def customers_with_lots(self, txn: Txn) -> list[CustomerId]:
         """Return the customers that have expiring grants."""
         found: list[CustomerId] = []

@@ -38,7 +38,12 @@ def test_books_that_add_up_need_no_explanation(books: Node, call: Call) -> None:
     assert done == (0, "no differences in 2 customers, no faults in the journal\n", "")
     told = call("reconcile", "--json")
     assert told.status == 0
-    assert json.loads(told.out) == {"customers": 2, "differences": [], "journal_faults": []}
+    assert json.loads(told.out) == {
+        "customers": 2,
+        "differences": [],
+        "unexplained": [],
+        "journal_faults": [],
+    }
     assert books.tail() == tail
 
 
@@ -77,6 +82,7 @@ def test_differences_are_told_to_programs(books: Node, call: Call) -> None:
                 "summed_micros": 5_000_000,
             }
         ],
+        "unexplained": [],
         "journal_faults": [],
     }
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
 import nodes
 import pytest
 from nodes import SEGMENT, STATE
 
 from finomw import limits
+from finomw.engine import customers
 from finomw.engine.directory import create, find
 from finomw.engine.engine import close_engine, open_engine
 from finomw.errors import DirectoryError, EngineClosed, JournalDamaged
@@ -172,3 +174,14 @@ def test_opening_leaks_no_descriptor(path: Path) -> None:
         with pytest.raises(JournalDamaged):
             nodes.open_node(path)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_full_state_is_raised_in_the_node_file(path: Path) -> None:
+    file = path / "node.json"
+    node = msgspec.json.decode(file.read_bytes())
+    raised = {**node, "state_size": 2 * node["state_size"]}
+    file.write_bytes(msgspec.json.encode(raised))
+    engine = nodes.open_node(path)
+    customers.add_customer(engine, nodes.ALICE, nodes.PLAN)
+    engine.close()
+    assert (path / "state" / "data.mdb").stat().st_size == raised["state_size"]

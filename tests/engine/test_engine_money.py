@@ -612,6 +612,7 @@ def test_erasing_removes_what_names_the_customer_and_keeps_the_sums_provable(
     with engine.store.read() as txn:
         assert list(engine.store.keys.items(txn)) == []
         assert engine.store.ledger.find(txn, BOB, "test", "1") is None
+        assert engine.store.grants.get(txn, BOB, "test", "1") is None
     assert len(entries_of(engine)) == 1
     again = nodes.rebuilt(engine, path)
     again.close()

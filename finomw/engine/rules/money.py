@@ -182,6 +182,7 @@ class MoneyRules:
         account = replace(account, status=Status.CLOSED, plan=PlanName(""), lots=0)
         if command.erase:
             store.ledger.erase(txn, customer)
+            store.grants.erase(txn, customer)
             account = replace(account, name="")
         store.accounts.put(txn, customer, account)
         return after(account)
@@ -198,7 +199,8 @@ class MoneyRules:
             before, now = getattr(row.entry, field), getattr(entry, field)
             if before != now:
                 name = f"{entry.source}/{entry.source_id}"
-                raise Conflict(f"{name} was used before with {field} {before!r}, not {now!r}")
+                unit = " micros" if field == "amount" else ""
+                raise Conflict(f"{name} was used before with {field} {before!r}{unit}, not {now!r}")
         return Earlier(row)
 
     def _post(
