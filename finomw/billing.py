@@ -33,6 +33,7 @@ from finomw.errors import (
 )
 from finomw.metering.choosing import compile_plans
 from finomw.metering.counts import judge
+from finomw.money.entries import check_name
 from finomw.money.micros import amount
 from finomw.money.pricing import PriceList
 from finomw.store.holds import NOBODY, HoldRow
@@ -108,6 +109,12 @@ class Billing:
         `NotFound` for an unknown customer, `InvalidValue`.
         """
         engine = self._engine
+        check_name("customer", customer, limits.CUSTOMER_ID_BYTES)
+        check_name("route", route, limits.NAME_BYTES)
+        choice = None if choice is None else _text("choice", choice) or None
+        _text("resource", resource)
+        if not isinstance(on_expiry, OnCrash):
+            raise InvalidValue(f"on_expiry: {on_expiry!r} is no OnCrash")
         with engine.store.read() as txn:
             account = engine.store.accounts.need(txn, CustomerId(customer))
         if resource and (self._owns is None or not self._owns(customer, resource)):
@@ -119,7 +126,8 @@ class Billing:
             CustomerId(customer),
             KeyHash(b""),
             RouteName(route),
-            prices.worst,
+            # As for calls: who asks for nothing of what has a price holds the least there is.
+            1 if prices.costs and not any(ceiling.values()) else prices.worst,
             _checked(ceiling),
             self._buffer,
             on_expiry,
@@ -177,7 +185,7 @@ class Billing:
         where the configuration no longer has the hold's prices, or never had one of a meter.
         """
         row = self._explicit(hold)
-        _checked(counts)
+        counts = _checked(counts)
         if row.state is HoldState.OPEN:
             prices = self._prices(row.plan, row.route, row.choice or None, row.since)
             changed = prices.version != row.price_version
@@ -193,6 +201,7 @@ class Billing:
     def release(self, hold: HoldId, note: str = "") -> None:
         """Give a hold back whole; releasing it again changes nothing. Raises as `settle`."""
         row = self._explicit(hold)
+        _text("note", note)
         if row.state is HoldState.OPEN:
             self._end(hold, lambda: charge.release(self._engine, hold, note), None)
         else:
@@ -259,9 +268,17 @@ class Billing:
         return expires
 
 
+def _text(field: str, value: str) -> str:
+    """Return a text that a record can carry, or an empty one; raises `InvalidValue`."""
+    if value != "":
+        check_name(field, value, limits.NOTE_BYTES)
+    return value
+
+
 def _checked(counts: Counts) -> Counts:
-    """Return counts that are counts; raises `InvalidValue` naming the meter."""
+    """Return counts that are counts, of meters; raises `InvalidValue` naming the meter."""
     for meter, count in counts.items():
+        check_name("meter", meter, limits.NAME_BYTES)
         if isinstance(count, float) or isinstance(judge(count), UsageStatus):
             raise InvalidValue(f"{meter}: {count!r} is not a count")
-    return counts
+    return dict(counts)

@@ -129,7 +129,14 @@ class FinoMiddleware:
             caller = identify(node.engine, scope)
             if isinstance(caller, Refused):
                 return caller
-            request = await body.read(rule.request_max) if rule.reads_request else b""
+            request = b""
+            if rule.reads_request:
+                request = await body.read(rule.request_max)
+                # That may have taken long. A plan that has changed since would begin its quotas'
+                # periods, and those stand until their end; a key may have been revoked.
+                caller = identify(node.engine, scope)
+                if isinstance(caller, Refused):
+                    return caller
             plan = self._rules.plans.get(caller.account.plan)
             quoted = quote(rule, plan, matched, request, node.engine.clock.now())
             if isinstance(quoted, Refused):

@@ -54,6 +54,7 @@ def check(
             for _, list_path, prices in (at for version in versions for at in version.at(where)):
                 for meter, price in prices.meters.items():
                     _check_price(join(list_path, meter), price, problems)
+    _check_quota_names(read, problems)
     if routes is not None and None not in routes:
         # A rule that could not be read may be what a plan refers to.
         for path, plan in read.items():
@@ -90,6 +91,22 @@ def _check_quota(path: str, quota: PlanQuota, problems: list[Problem]) -> None:
         problems.append(Problem(join(path, other), f"a quota of {kind} is given in {wanted}"))
     if quota.roll_over and quota.per == "once":
         problems.append(Problem(join(path, "roll_over"), "what is given once has no next period"))
+
+
+def _check_quota_names(plans: Mapping[str, Plan], problems: list[Problem]) -> None:
+    """Refuse a name for what one plan gives once and another for each period.
+
+    A customer who changes between the plans has one row of that name: it would never end.
+    """
+    first: dict[str, tuple[str, bool]] = {}
+    for path, plan in plans.items():
+        for name, quota in plan.quotas.items():
+            where = join(join(path, "quotas"), name)
+            once = quota.per == "once"
+            other, other_once = first.setdefault(name, (where, once))
+            if once != other_once:
+                message = f"once here or in {other}, but not in both: give it another name"
+                problems.append(Problem(join(where, "per"), message))
 
 
 def _check_repeats(path: str, names: Sequence[str], problems: list[Problem]) -> None:

@@ -75,12 +75,10 @@ def expiries(
     store: Store, txn: Txn, customer: CustomerId, account: Account, now: UnixMicroseconds
 ) -> list[records.Expire]:
     """Return the customer's grants to expire now; one that calls hold whole has to wait."""
-    if account.balance <= 0 and account.open_holds:
-        return []
     return [
         records.Expire(now, customer, grant.source, grant.source_id)
-        for grant in store.grants.lots(txn, customer)
-        if grant.expires is not None and grant.expires <= now
+        for grant, held in store.grants.reserved(txn, customer, account.held)
+        if grant.expires is not None and grant.expires <= now and held < grant.unspent
     ]
 
 
@@ -94,11 +92,13 @@ def _quota_period(
     """Begin a quota's period; what rolls over is what the one before had left.
 
     Periods in which nothing ran gave their units too: that nobody called must not change the sum.
+    Money never rolls over into units, nor units into money.
     """
     before = None if row is None else row.period
     period = _next_period(quota.per, account, before, now)
     units = quota.units
-    if row is not None and row.end is not None and quota.roll_over:
+    rolls = row is not None and row.money == quota.money and quota.roll_over
+    if row is not None and row.end is not None and rolls:
         missed = periods_between(quota.per, account.anchor, account.zone, row.end, period.start)
         units = min(units * (missed + 1) + row.left, limits.COUNT_MAX)
     return records.PeriodEnd(

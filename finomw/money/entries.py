@@ -34,6 +34,17 @@ RESERVED_SOURCES = frozenset({CALL_SOURCE, CLOSING_SOURCE, EXPIRY_SOURCE, RECONC
 _SUM_SOURCES = frozenset({CLOSING_SOURCE, RECONCILE_SOURCE})
 """Whose amounts are what a whole account comes to, and so may be as large as a sum."""
 
+_ANY = 2**63
+_SIGNS = {
+    EntryKind.GRANT: (1, _ANY),
+    EntryKind.HOLD: (-_ANY, -1),
+    EntryKind.HOLD_RELEASE: (1, _ANY),
+    EntryKind.SETTLEMENT: (-_ANY, 0),
+    EntryKind.REFUND: (-_ANY, -1),
+    EntryKind.ADJUSTMENT: (-_ANY, _ANY),
+}
+"""The least and the most that an entry of a kind may be: its sign."""
+
 KIND_NAMES = {kind: kind.name.lower() for kind in EntryKind}
 FUND_NAMES = {fund: fund.name.lower() for fund in Fund}
 
@@ -74,16 +85,13 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 def check_entry(entry: Entry) -> None:
     """Raise unless the entry has the sign of its kind, a name, and an amount within bounds."""
     kind, amount = entry.kind, entry.amount
-    if kind == EntryKind.GRANT or kind == EntryKind.HOLD_RELEASE:
-        right = amount > 0
-    elif kind == EntryKind.SETTLEMENT:
-        right = amount <= 0
-    elif kind in (EntryKind.HOLD, EntryKind.REFUND):
-        right = amount < 0
-    else:
-        right = amount != 0 and bool(entry.note)
-    if not right:
+    least, most = _SIGNS[kind]
+    if not least <= amount <= most or (
+        kind is EntryKind.ADJUSTMENT and not (amount and entry.note)
+    ):
         raise InvariantBroken(f"a {KIND_NAMES[kind]} entry cannot have the amount {amount}")
+    if entry.source == CALL_SOURCE:
+        return  # amounts and names of calls are made of what was checked before
     most = limits.MICROS_MAX if entry.source in _SUM_SOURCES else limits.AMOUNT_MAX
     if abs(amount) > most:
         raise InvalidValue(f"amount: {amount} micros is beyond {most}")
@@ -108,6 +116,8 @@ def check_name(field: str, value: str, bytes_max: int) -> None:
     A name is 1 to ``bytes_max`` bytes of UTF-8 without control characters: it becomes a part of
     keys that are joined with NUL, of file lines and of terminal output.
     """
+    if not isinstance(value, str):
+        raise InvalidValue(f"{field}: must be a text, not {value!r}")
     if not value:
         raise InvalidValue(f"{field}: must not be empty")
     if not value.isprintable():

@@ -69,6 +69,18 @@ class Grants:
         """Return a customer's expiring grants with something unspent, soonest expiry first."""
         return list(self._walk(txn, customer.encode() + b"\0"))
 
+    def reserved(
+        self, txn: Txn, customer: CustomerId, held: Micros
+    ) -> Iterator[tuple[GrantRow, Micros]]:
+        """Yield a customer's lots, soonest expiry first, each with what calls hold of it.
+
+        Of the ``held`` micros of the wallet: calls hold first what they would use up first.
+        """
+        for row in self._walk(txn, customer.encode() + b"\0"):
+            part = min(held, row.unspent)
+            held -= part
+            yield row, part
+
     def use(self, txn: Txn, customer: CustomerId, amount: Micros) -> int:
         """Let a charge use up lots, soonest expiry first; return how many that emptied."""
         emptied = 0

@@ -238,13 +238,19 @@ class ModelBooks:
             self.customers[customer].blocked = True
 
     def expire(self, customer: str, now: UnixMicroseconds) -> None:
-        """Take back what is unspent of grants at their date, but not what calls hold."""
+        """Take back what is unspent of grants at their date, but not what calls hold of them.
+
+        Calls hold the grants that expire first, as they use them up.
+        """
         account = self.customers[customer]
+        held = self.held(customer)
         for grant in account.lots():
+            kept = min(held, grant.unspent)
+            held -= kept
             if grant.expires is not None and grant.expires <= now:
-                taken = min(grant.unspent, max(0, self.balance(customer)))
+                taken = min(grant.unspent - kept, max(0, self.balance(customer)))
                 grant.refunded += taken
-                grant.unspent = grant.unspent - taken if self.holds_of(customer) else 0
+                grant.unspent = kept
                 if taken:
                     account.book("refund", Fund.WALLET, -taken)
 
@@ -308,6 +314,8 @@ class ModelBooks:
         if erase:
             account.entries.clear()
             account.names.clear()
+            account.grants.clear()
+            account.grants.clear()
 
     def begin_periods(self, customer: str, plan: ModelPlan, now: UnixMicroseconds) -> None:
         """Begin the periods that are due, one after the other."""

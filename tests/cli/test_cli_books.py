@@ -7,7 +7,7 @@ import json
 
 import msgspec
 import pytest
-from conftest import Call, Node, hold, spend
+from cli_nodes import Call, Node, hold, spend
 
 from finomw.engine.policy import BelowZero
 from finomw.types import CustomerId, UsageStatus

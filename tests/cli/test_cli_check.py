@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import Call
+from cli_nodes import Call
 
 PRICED = """
 buffer_usd: "0.50"

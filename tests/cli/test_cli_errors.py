@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Call, Node
+from cli_nodes import Call, Node
 
 import finomw.cli
 from finomw import limits

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 import pytest
-from conftest import Call, Node, Ticker, hold, work
+from cli_nodes import Call, Node, Ticker, hold, work
 
 from finomw.billing import Billing
 from finomw.cli.output import duration

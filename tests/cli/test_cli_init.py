@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from conftest import SMALL, Call
+from cli_nodes import SMALL, Call
 
 from finomw import limits
 from finomw.config.load import load

@@ -6,7 +6,7 @@ import csv
 import json
 
 import pytest
-from conftest import Call, Node, Ticker, hold, spend, work
+from cli_nodes import Call, Node, Ticker, hold, spend, work
 
 from finomw.types import UsageStatus
 

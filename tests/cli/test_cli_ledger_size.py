@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from conftest import Call
+from cli_nodes import Call
 
 from finomw.engine.engine import close_engine, open_engine
 from finomw.engine.ledger import Filter, ledger

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from conftest import Call, Node, Ticker, work
+from cli_nodes import Call, Node, Ticker, work
 
 pytestmark = pytest.mark.usefixtures("ticking")
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 
 import pytest
-from conftest import Call, Node, hold, spend
+from cli_nodes import Call, Node, hold, spend
 
 pytestmark = pytest.mark.usefixtures("ticking")
 

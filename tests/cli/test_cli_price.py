@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import Call, Node
+from cli_nodes import Call, Node
 
 PRICES = """\
 plans:

@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import SMALL, Call, Node
+from cli_nodes import SMALL, Call, Node
 
 import finomw
 
 WORKER = """
 import sys, threading
 sys.path.insert(0, sys.argv[2])
-from conftest import hold, spend
+from cli_nodes import hold, spend
 from finomw.engine.engine import close_engine, open_engine
 
 engine = open_engine(sys.argv[1])

@@ -6,7 +6,7 @@ import json
 
 import msgspec
 import pytest
-from conftest import Call, Node, work
+from cli_nodes import Call, Node, work
 
 from finomw.types import CustomerId
 

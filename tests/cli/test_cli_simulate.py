@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import SHOP, Call, Node, Ticker, spend, work
+from cli_nodes import SHOP, Call, Node, Ticker, spend, work
 
 import finomw
 from finomw.types import UsageStatus

@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from conftest import Call, Node, Outcome, Ticker, hold, spend, work
+from cli_nodes import Call, Node, Outcome, Ticker, hold, spend, work
 
 import finomw
 from finomw.billing import Billing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Ticker
+from cli_nodes import Ticker
 
 from finomw.cli.times import moment, since
 from finomw.clock import rfc3339

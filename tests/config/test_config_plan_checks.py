@@ -216,3 +216,13 @@ def test_a_quota_gives_units_of_meters_or_money() -> None:
     assert quota("meters: [tokens], units: 5, per: once, roll_over: true") == [
         ".roll_over: what is given once has no next period"
     ]
+
+
+def test_a_quota_name_is_given_once_or_for_each_period() -> None:
+    once = "quotas: {gift: {meters: [tokens], units: 5, per: once}}"
+    monthly = "quotas: {gift: {meters: [tokens], units: 5, per: month}}"
+    assert problems_of(CHAT, f"a: {{{once}}}, b: {{{once}}}") == []
+    assert problems_of(CHAT, f"a: {{{once}}}, b: {{{monthly}}}") == [
+        "plans.b.quotas.gift.per: once here or in plans.a.quotas.gift, but not in both: "
+        "give it another name"
+    ]

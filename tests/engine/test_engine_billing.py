@@ -477,3 +477,8 @@ def test_an_unknown_customer_is_unknown_before_anything_else(office: Office) -> 
     customers.add_customer(office.engine, CustomerId("bob"), PlanName("missing"))
     with pytest.raises(HoldRefused, match="the plan 'missing' has no price of job"):
         office.billing.hold("bob", "job", {"pages": 1}, HOUR)
+
+
+def test_who_asks_for_nothing_of_what_has_a_price_holds_one_micro(office: Office) -> None:
+    assert office.hold({"seconds": 0}).amount == 1
+    assert office.hold({}).amount == 1

@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from finomw import limits
 from finomw.engine import records
-from finomw.errors import InvariantBroken
+from finomw.errors import InvalidValue, InvariantBroken
 from finomw.money.account import Account, After, after
-from finomw.money.entries import CALL_SOURCE, CallDetail, Entry
+from finomw.money.entries import CALL_SOURCE, KIND_NAMES, CallDetail, Entry
 from finomw.money.funding import Spent, admit, divide_more, spend, uncovered
 from finomw.store import Store
 from finomw.store.accounts import BlockPolicy
@@ -81,10 +82,8 @@ class CallRules:
         )
         store.holds.put(txn, store.holds.place_of(hold), row)
         self._set_aside(txn, row)
-        entries = [
-            _entry(EntryKind.HOLD, Fund.WALLET, -parts.wallet, hold, command.at),
-            _entry(EntryKind.HOLD, Fund.CREDIT, -parts.credit, hold, command.at),
-        ]
+        moved = (-parts.wallet, -parts.credit)
+        entries = _entries(EntryKind.HOLD, hold, command.at, moved)
         account = replace(account, open_holds=account.open_holds + 1)
         return self._post(txn, command.customer, account, entries, number)
 
@@ -119,10 +118,8 @@ class CallRules:
         )
         store.holds.put(txn, place, extended)
         self._reckon(txn, row.customer, _sum(command.counted, row.counted, -1), {})
-        entries = [
-            _entry(EntryKind.HOLD, Fund.WALLET, -command.wallet, command.hold, command.at, step),
-            _entry(EntryKind.HOLD, Fund.CREDIT, -command.credit, command.hold, command.at, step),
-        ]
+        moved = (-command.wallet, -command.credit)
+        entries = _entries(EntryKind.HOLD, command.hold, command.at, moved, step=step)
         return self._post(txn, row.customer, account, entries, number)
 
     def settle(self, txn: Txn, command: records.Settle, number: int) -> After:
@@ -139,12 +136,11 @@ class CallRules:
             spent.overrun,
             sum(spent.quotas),
         )
-        entries = self._releases(row, command.hold, command.at, "")
-        paid = [(Fund.WALLET, spent.wallet), (Fund.CREDIT, spent.credit)]
-        for fund, amount in paid if charged else paid[:1]:
-            entry = _entry(EntryKind.SETTLEMENT, fund, -amount, command.hold, command.at)
-            if amount or not charged:
-                entries.append(replace(entry, note=command.note, call=detail))
+        hold, at = command.hold, command.at
+        back = (row.parts.wallet, row.parts.credit)
+        paid = (-spent.wallet, -spent.credit)
+        entries = _entries(EntryKind.HOLD_RELEASE, hold, at, back)
+        entries += _entries(EntryKind.SETTLEMENT, hold, at, paid, note=command.note, call=detail)
         if command.whole:
             used = row.counted
         else:
@@ -170,7 +166,10 @@ class CallRules:
         self._give_back(txn, row, (0,) * len(row.parts.quotas), {})
         released = replace(row, state=HoldState.RELEASED, ended=command.at, charged=0, counts={})
         self._store.holds.end(txn, place, released)
-        entries = self._releases(row, command.hold, command.at, command.note)
+        back = (row.parts.wallet, row.parts.credit)
+        entries = _entries(
+            EntryKind.HOLD_RELEASE, command.hold, command.at, back, note=command.note
+        )
         return self._post(txn, row.customer, account, entries, number)
 
     def _take(self, txn: Txn, hold: HoldId) -> _Taken:
@@ -206,32 +205,31 @@ class CallRules:
             self._reckon(txn, row.customer, returned, used)
 
     def _reckon(self, txn: Txn, customer: CustomerId, held: Counts, used: Counts) -> None:
-        """Change what a customer's open holds may use, and what was used, by these counts."""
+        """Change what a customer's open holds may use, and what was used, by these counts.
+
+        Usage stops at ``limits.MICROS_MAX``, which is far above any tier's bound: a count that no
+        row can hold would keep every hold of the customer from ending.
+        """
         quotas = self._store.quotas
         usage = quotas.usage(txn, customer)
         if usage is None:
             if held or used:
                 raise InvariantBroken(f"no usage is counted for {customer!r}")
             return
-        usage = replace(usage, held=_sum(usage.held, held, 1), used=_sum(usage.used, used, 1))
+        total = _sum(usage.used, used, 1)
+        most = {meter: min(count, limits.MICROS_MAX) for meter, count in total.items()}
+        usage = replace(usage, held=_sum(usage.held, held, 1), used=most)
+        if max(usage.held.values(), default=0) > limits.MICROS_MAX:
+            raise InvalidValue(f"open holds: may use more than {limits.MICROS_MAX} units")
         if min((*usage.held.values(), *usage.used.values()), default=0) < 0:
             raise InvariantBroken(f"usage of {customer!r} fell below 0: {usage}")
         quotas.put_usage(txn, customer, usage)
 
-    def _releases(self, row: HoldRow, hold: HoldId, at: UnixMicroseconds, note: str) -> list[Entry]:
-        parts = [(Fund.WALLET, row.parts.wallet), (Fund.CREDIT, row.parts.credit)]
-        return [
-            replace(_entry(EntryKind.HOLD_RELEASE, fund, amount, hold, at), note=note)
-            for fund, amount in parts
-        ]
-
     def _post(
         self, txn: Txn, customer: CustomerId, account: Account, entries: list[Entry], number: int
     ) -> After:
-        """Write the entries that move something, and every settlement."""
-        kept = [entry for entry in entries if entry.amount or entry.kind is EntryKind.SETTLEMENT]
         accounts = self._store.accounts
-        return after(accounts.post(txn, customer, account, kept, number, self._policy))
+        return after(accounts.post(txn, customer, account, entries, number, self._policy))
 
 
 def _spent(row: HoldRow, command: records.Settle) -> Spent:
@@ -246,17 +244,31 @@ def _spent(row: HoldRow, command: records.Settle) -> Spent:
     return spend(parts, command.counts, price)
 
 
-def _entry(
+def _entries(
     kind: EntryKind,
-    fund: Fund,
-    amount: Micros,
     hold: HoldId,
     at: UnixMicroseconds,
+    moved: tuple[Micros, Micros],
+    *,
     step: int = 1,
-) -> Entry:
-    """Return an entry of a call; its source id is ``<hold>/<step>/<kind>/<fund>``."""
-    source_id = f"{hold}/{step}/{kind.name.lower()}/{fund.name.lower()}"
-    return Entry(kind, fund, amount, CALL_SOURCE, source_id, at)
+    note: str = "",
+    call: CallDetail | None = None,
+) -> list[Entry]:
+    """Return a call's entries of one kind: what it moves of the wallet and of the credit.
+
+    A source id is ``<hold>/<step>/<kind>/<fund>``. Nothing moved is no entry, but a settlement of
+    nothing is one, of the wallet: so that every charged call stands in the ledger.
+    """
+    named = f"{hold}/{step}/{KIND_NAMES[kind]}"
+    wallet, credit = moved
+    entries: list[Entry] = []
+    if wallet or (kind is EntryKind.SETTLEMENT and not credit):
+        source_id = f"{named}/wallet"
+        entries.append(Entry(kind, Fund.WALLET, wallet, CALL_SOURCE, source_id, at, note, call))
+    if credit:
+        source_id = f"{named}/credit"
+        entries.append(Entry(kind, Fund.CREDIT, credit, CALL_SOURCE, source_id, at, note, call))
+    return entries
 
 
 def _sum(counts: Counts, other: Counts, sign: int) -> Counts:

@@ -116,15 +116,17 @@ class MoneyRules:
     def expire(self, txn: Txn, command: records.Expire, number: int) -> After:
         """Take back what is unspent of a grant, never below zero, never what a call holds.
 
-        What calls hold may come back; it stays a lot and expires when they have ended.
+        Calls hold what expires soonest, as they would use it up. It may come back; it stays a lot
+        and expires when they have ended.
         """
         store = self._store
         account = store.accounts.need(txn, command.customer)
         grant = store.grants.get(txn, command.customer, command.source, command.source_id)
         if grant is None or grant.expires is None or grant.expires > command.at:
             raise InvalidValue(f"{command.source}/{command.source_id} does not expire now")
-        amount = min(grant.unspent, max(0, account.balance))
-        unspent = grant.unspent - amount if account.open_holds else 0
+        reserved = store.grants.reserved(txn, command.customer, account.held)
+        unspent = next((part for lot, part in reserved if lot == grant), 0)
+        amount = min(grant.unspent - unspent, max(0, account.balance))
         lots = account.lots - (grant.unspent > 0 and unspent == 0)
         account = replace(account, lots=lots)
         expired = replace(
