@@ -42,7 +42,7 @@ def demo(
     ] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Charge real calls until the money is gone, top up, and prove the ledger.
+    """Charge real calls until the money is gone; prove the ledger.
 
     Starts a small LLM gateway behind finomw on this machine, and removes everything in the end.
     The exit status is 1 when anything was not as it must be.
