@@ -12,13 +12,18 @@ import logging
 from typing import NamedTuple
 
 from finomw.engine import records
+from finomw.engine.due import Due
 from finomw.engine.engine import Engine
 from finomw.engine.verify import check_journal, ledger_sums
 from finomw.errors import InvalidValue
 from finomw.store.env import Txn
-from finomw.types import CustomerId, Fund, Micros, Refusal
+from finomw.types import CustomerId, Fund, Micros
 
 logger = logging.getLogger("finomw")
+
+
+_NOTHING = Due(())
+"""There is nothing to explain any more, so no command."""
 
 
 class Difference(NamedTuple):
@@ -86,7 +91,7 @@ def _explain(engine: Engine, suspect: Difference) -> Difference | None:
     """Look again inside a write transaction, and explain what is still different."""
     certain: Difference | None = None
 
-    def decide(txn: Txn) -> records.Adjust | Refusal:
+    def decide(txn: Txn) -> records.Adjust | Due:
         nonlocal certain
         account = engine.store.accounts.need(txn, suspect.customer)
         wallet = suspect.fund is Fund.WALLET
@@ -96,13 +101,13 @@ def _explain(engine: Engine, suspect: Difference) -> Difference | None:
         summed = total if wallet else -total
         certain = suspect._replace(found=says, summed=summed)
         if says == summed:
-            return Refusal.EXHAUSTED
+            return _NOTHING
         note = f"found {says}, the ledger's sum was {summed}"
         amount = says - summed if wallet else summed - says
         now = engine.clock.now()
         return records.Adjust(now, suspect.customer, suspect.fund, amount, says, note)
 
-    if isinstance(engine.decide(decide), Refusal) or certain is None:
+    if engine.decide(decide) == _NOTHING or certain is None:
         return None
     logger.error(
         "reconcile: an account of customer %s differed from its ledger on the fund %s; "
