@@ -29,6 +29,7 @@ class Store:
         self.read = env.read
         self.write = env.write
         self.forget_dead_readers = env.forget_dead_readers
+        self.copy_to = env.copy_to
         self.close = env.close
         with ExitStack() as undo:
             undo.callback(env.close)

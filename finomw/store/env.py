@@ -106,6 +106,13 @@ class Environment:
         except lmdb.Error as error:
             raise RecordingFailed(f"{self.directory / DATA}: {error}") from error
 
+    def copy_to(self, fd: int) -> None:
+        """Write a compact copy of one snapshot to an open file; writers go on meanwhile."""
+        try:
+            self._env.copyfd(fd, compact=True)
+        except lmdb.Error as error:
+            raise RecordingFailed(f"{self.directory / DATA}: cannot be copied: {error}") from error
+
     def close(self) -> None:
         """Close the environment; none of its transactions may be open."""
         self._env.close()
