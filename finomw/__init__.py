@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from finomw.asgi.middleware import FinoMiddleware
+    from finomw.asgi.state import Call
     from finomw.billing import Billing
 
 __version__ = "0.1.0"
 
-__all__ = ["Billing", "FinoMiddleware", "__version__"]
+__all__ = ["Billing", "Call", "FinoMiddleware", "__version__"]
 
 
 def __getattr__(name: str) -> object:
@@ -29,6 +30,10 @@ def __getattr__(name: str) -> object:
         from finomw.billing import Billing
 
         return Billing
+    if name == "Call":
+        from finomw.asgi.state import Call
+
+        return Call
     from finomw.asgi.middleware import FinoMiddleware
 
     return FinoMiddleware

@@ -62,6 +62,10 @@ class HoldRefused(FinomwError):
         self.reason = reason
 
 
+class CallEnded(FinomwError):
+    """The app added a count to a call that has been charged already."""
+
+
 class UnsupportedSystem(FinomwError):
     """finomw runs on Linux only."""
 

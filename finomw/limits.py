@@ -62,6 +62,37 @@ BODY_MAX: Final = 1 * GIB
 """Largest bound that a rule may set for either body."""
 EVENT_MAX: Final = 1 * MIB
 """Largest event of an event stream that is read for usage; a larger one is passed over."""
+TAIL: Final = 64 * KIB
+"""How much of the end of a JSON answer above its bound is kept, where the rule reads that."""
+DECODED_FREE: Final = 8 * MIB
+"""Bytes that a content-coded body may decode to, however small it is."""
+DECODED_RATIO: Final = 100
+"""How many times larger than itself a body may decode to above that; more is a bomb."""
+
+# Reading JSON. Measured on 2 cores at their worst documents, with room for slower machines.
+JQ_DEPTH: Final = 10_000
+"""How deeply jq takes a document to be nested."""
+DECODED_INLINE: Final = 1 * MIB
+"""Largest document that is decoded for a few members on the event loop (worst: 7 ms)."""
+SPLIT_INLINE: Final = 64 * KIB
+"""Largest one of which every element becomes an object there (worst: 3 ms)."""
+JQ_INLINE: Final = 32 * KIB
+"""Bytes that jq may read there at one go (worst: 10 ms)."""
+JQ_WEIGHTS: Final = (1, 8, 128)
+"""How much a byte counts, by the exponent with which a program's time grows: one that goes through
+everything may read 4 KiB, one that goes through it for each element 256 bytes."""
+HELPER_MILLISECONDS: Final = 1000
+"""How long the helper process may take for one document."""
+HELPER_START_SECONDS: Final = 10
+"""How long it may take to start."""
+HELPER_MEMORY: Final = 1 * GIB
+"""Address space of the helper process."""
+HELPER_BACKLOG: Final = 16
+"""Documents that may wait for it."""
+REWRITE_BACKLOG: Final = 256
+"""Bodies that may wait to be rewritten by it."""
+REWRITTEN_MAX: Final = 32 * MIB
+"""Largest body that it may make of one."""
 
 if not AMOUNT_MAX < MICROS_MAX < 2**63:
     raise AssertionError("one amount must fit a sum, and a sum a signed 64-bit integer")

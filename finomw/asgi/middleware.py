@@ -11,20 +11,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocketDisconnect
 
 from finomw.asgi.identity import Caller, identify
 from finomw.asgi.lifespan import run_lifespan
 from finomw.asgi.problems import REFUSAL_REASONS, Refused, send_refusal
 from finomw.asgi.quote import Quote, quote
-from finomw.asgi.request import ClientLeft, RequestBody, TooLarge
+from finomw.asgi.request import ClientLeft, RequestBody, TooLarge, declared_size, is_encoded
 from finomw.asgi.responder import Node, Responder
 from finomw.asgi.routes import Matched, app_path
-from finomw.asgi.rules import Rule, compile_config
+from finomw.asgi.rules import PricedRule, Rule, SocketRule, compile_config
+from finomw.asgi.state import Call, CallHold, show
+from finomw.asgi.transform import Rewriter, request_headers
+from finomw.asgi.websocket import Connection, refuse_connection
 from finomw.config.load import resolve
+from finomw.config.match import WEBSOCKET
 from finomw.config.model import Config
 from finomw.engine import charge
 from finomw.engine.charge import Held, HoldRequest
@@ -38,11 +46,14 @@ from finomw.errors import (
     RecordingFailed,
     ReplayDiffers,
 )
+from finomw.metering.allowance import Allowance, NotInline
+from finomw.metering.documents import Document
+from finomw.metering.guard import Guard
 from finomw.money.account import remaining_percent
 from finomw.money.pricing import PriceList
 from finomw.node.housekeeper import Housekeeper
 from finomw.system import require_linux
-from finomw.types import Refusal
+from finomw.types import Counts, Refusal
 
 logger = logging.getLogger("finomw")
 
@@ -52,11 +63,13 @@ _UNMETERABLE = frozenset(
 
 
 class Admitted(NamedTuple):
-    """A call that was let in: where, at what prices, and its hold."""
+    """A call that was let in: where, at what prices, its hold, and for how much that is."""
 
     node: Node
     prices: PriceList
     held: Held
+    ceiling: Counts
+    call: Call
 
 
 class FinoMiddleware:
@@ -83,22 +96,42 @@ class FinoMiddleware:
         if scope["type"] == "lifespan":
             await run_lifespan(self.app, scope, receive, send, self._open, self.close)
             return
+        if scope["type"] == "websocket":
+            await self._websocket(scope, receive, send)
+            return
         if scope["type"] != "http" or _is_preflight(scope):
             await self.app(scope, receive, send)
             return
         matched = self._rules.router.find(scope["method"], app_path(scope))
         if matched is not None and matched.rule is not None:
-            self._calls += 1
-            try:
+            with self._under_way():
                 await self._call(matched, matched.rule, scope, receive, send)
-            finally:
-                self._calls -= 1
-                if self._closing and not self._calls:
-                    self._close()
         elif matched is None and self._rules.config.unmatched == "refuse":
             await send_refusal(send, Refused("unmatched"))
         else:
             await self.app(scope, receive, send)
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a WebSocket: by its own rules, which are those with ``WS``."""
+        matched = self._rules.sockets.find(WEBSOCKET, app_path(scope))
+        if matched is not None and matched.rule is not None:
+            with self._under_way():
+                await self._connection(matched, matched.rule, scope, receive, send)
+        elif matched is None and self._rules.config.unmatched == "refuse":
+            await refuse_connection(scope, receive, send, Refused("unmatched"))
+        else:
+            await self.app(scope, receive, send)
+
+    @contextmanager
+    def _under_way(self) -> Iterator[None]:
+        """Count a call, so that the engine is open until the last one has ended."""
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            if self._closing and not self._calls:
+                self._close()
 
     async def _call(
         self, matched: Matched[Rule], rule: Rule, scope: Scope, receive: Receive, send: Send
@@ -112,16 +145,51 @@ class FinoMiddleware:
         if isinstance(admitted, Refused):
             await send_refusal(send, admitted)
             return
-        node, prices, held = admitted
+        node, prices, held, ceiling, seen = admitted
         head = scope["method"] == "HEAD"
-        responder = Responder(node, rule, prices, held, head, body.receive, send)
+        if rule.rewrites.changes_answers or body.asks_usage:
+            send = Rewriter(rule.rewrites, node.guard, head, body.asks_usage, send).send
+        responder = Responder(node, rule, prices, held, ceiling, seen, head, body.receive, send)
+        show(scope, seen)
         try:
-            await self.app(_metered_scope(scope), responder.receive, responder.send)
+            await self.app(_metered_scope(scope, body), responder.receive, responder.send)
+        except (OSError, ClientDisconnect):
+            if not responder.was_cut:  # else that is how the app was told to stop
+                raise
         finally:
             responder.abandon()
 
+    async def _connection(
+        self,
+        matched: Matched[SocketRule],
+        rule: SocketRule,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Run one metered WebSocket; one that is refused is never shown to the app."""
+        admitted = await self._admit(matched, rule, scope, None)
+        if isinstance(admitted, Refused):
+            await refuse_connection(scope, receive, send, admitted)
+            return
+        connection = Connection(*admitted, rule, scope, receive, send)
+        show(scope, admitted.call)
+        complete = False
+        try:
+            await self.app(scope, connection.receive, connection.send)
+            complete = True
+        except (OSError, WebSocketDisconnect):
+            if not connection.was_cut:  # else that is how the app was told to stop
+                raise
+        finally:
+            connection.finish(complete=complete)
+
     async def _admit(
-        self, matched: Matched[Rule], rule: Rule, scope: Scope, body: RequestBody
+        self,
+        matched: Matched[Rule] | Matched[SocketRule],
+        rule: Rule | SocketRule,
+        scope: Scope,
+        body: RequestBody | None,
     ) -> Admitted | Refused:
         """Take a call as far as its hold, whose flush is then under way; or say why not."""
         try:
@@ -129,33 +197,50 @@ class FinoMiddleware:
             caller = identify(node.engine, scope)
             if isinstance(caller, Refused):
                 return caller
-            request = b""
-            if rule.reads_request:
-                request = await body.read(rule.request_max)
+            request, size = b"", 0
+            if isinstance(rule, Rule) and body is not None:
+                read = await _read_request(rule, scope, body, node.guard)
+                if isinstance(read, Refused):
+                    return read
+                request, size = read
+            if request:
                 # That may have taken long. A plan that has changed since would begin its quotas'
                 # periods, and those stand until their end; a key may have been revoked.
                 caller = identify(node.engine, scope)
                 if isinstance(caller, Refused):
                     return caller
             plan = self._rules.plans.get(caller.account.plan)
-            quoted = quote(rule, plan, matched, request, node.engine.clock.now())
+            document = Document(request, Allowance())
+            try:
+                quoted = quote(rule, plan, matched, document, size, node.engine.clock.now())
+            except NotInline:
+                programs = [*rule.ceiling.programs, *(plan.programs(rule.name) if plan else ())]
+                document = await node.guard.read(programs, request)
+                caller = identify(node.engine, scope)
+                if isinstance(caller, Refused):
+                    return caller
+                plan = self._rules.plans.get(caller.account.plan)
+                quoted = quote(rule, plan, matched, document, size, node.engine.clock.now())
             if isinstance(quoted, Refused):
                 return quoted
             held = charge.hold(node.engine, self._hold_request(rule, caller, quoted))
             if isinstance(held, Refusal):
                 return self._refused(held, caller)
             node.durable.begin(held.end)
-        except TooLarge:
-            detail = f"This call may send at most {rule.request_max} bytes."
-            return Refused("request_too_large", detail)
+        except TooLarge as error:
+            return Refused("request_too_large", str(error))
+        except NotInline:  # the plan has changed while its programs were run apart
+            return Refused("invalid_request", "The request takes too long to read.")
         except InvalidValue:
             return Refused("invalid_request", "The request may use more than one call can cost.")
         except (RecordingFailed, DirectoryError, JournalDamaged, ReplayDiffers, OSError) as error:
             logger.error("a call was refused: %s", error)
             return Refused("cannot_record")
-        return Admitted(node, quoted.prices, held)
+        hold = CallHold(quoted.ceiling, rule.splits)
+        seen = Call(caller.customer, hold, rule.addable)
+        return Admitted(node, quoted.prices, held, quoted.ceiling, seen)
 
-    def _hold_request(self, rule: Rule, caller: Caller, quoted: Quote) -> HoldRequest:
+    def _hold_request(self, rule: PricedRule, caller: Caller, quoted: Quote) -> HoldRequest:
         prices = quoted.prices
         # Who asks for nothing of something that has a price holds the least there is of it: so
         # that a call that may cost something needs a balance.
@@ -172,7 +257,7 @@ class FinoMiddleware:
             quoted.choice,
             caller.account.plan,
             quoted.terms,
-            tuple(meter for meter in quoted.ceiling if meter in prices.tiered_meters),
+            tuple(meter for meter in rule.meters if meter in prices.tiered_meters),
             rule.cap,
             settle=prices.price if rule.flat else None,
         )
@@ -195,8 +280,11 @@ class FinoMiddleware:
         if node is None or self._loop is not loop:
             if self._engine is None:
                 raise InvariantBroken("an engine that was opened is not there")
+            if self._served is not None:
+                self._served.guard.close()
             durable = Durable(self._engine, loop)
-            node = self._served = Node(self._engine, durable, self._rules.config.durability)
+            durability = self._rules.config.durability
+            node = self._served = Node(self._engine, durable, durability, Guard())
             self._loop = loop
         return node
 
@@ -222,6 +310,7 @@ class FinoMiddleware:
         self._engine = self._housekeeper = self._served = None
         if served is not None:
             served.durable.close()
+            served.guard.close()
         if housekeeper is not None:
             housekeeper.stop()
         if engine is not None:
@@ -236,10 +325,42 @@ def _is_preflight(scope: Scope) -> bool:
     return b"origin" in names and b"access-control-request-method" in names
 
 
-def _metered_scope(scope: Scope) -> Scope:
-    """Hide the ways to answer that cannot be metered; everything else is the app's as it is."""
+def _metered_scope(scope: Scope, body: RequestBody) -> Scope:
+    """Hide the ways to answer that cannot be metered, and tell the size of a body that is new.
+
+    Everything else is the app's as it is.
+    """
+    if body.replaced is not None:
+        scope = {**scope, "headers": request_headers(scope["headers"], body.replaced)}
     extensions = scope.get("extensions")
     if not extensions or _UNMETERABLE.isdisjoint(extensions):
         return scope
     kept = {name: value for name, value in extensions.items() if name not in _UNMETERABLE}
     return {**scope, "extensions": kept}
+
+
+async def _read_request(
+    rule: Rule, scope: Scope, body: RequestBody, guard: Guard
+) -> tuple[bytes, int] | Refused:
+    """Return what the rule has to know of a request: its text, if that, and its size in bytes.
+
+    Both are of what the app will see. Raises `TooLarge`, `ClientLeft`.
+    """
+    size = 0
+    if rule.sizes_request:
+        if is_encoded(scope["headers"]):
+            return Refused("invalid_request", "The request's body is compressed.")
+        size = declared_size(scope["headers"]) or 0
+        if size > rule.request_max:
+            raise TooLarge(rule.request_max)
+    if not rule.reads_request and (size or not rule.sizes_request):
+        return b"", size
+    request = await body.read(rule.request_max)
+    if rule.rewrites.changes_requests:
+        rewritten = await rule.rewrites.rewrite_request(request, scope["headers"], guard)
+        if isinstance(rewritten, Refused):
+            return rewritten
+        if rewritten.body is not request:
+            body.replace(rewritten.body)
+        request, body.asks_usage = rewritten
+    return request, len(request)

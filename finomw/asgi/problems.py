@@ -28,6 +28,7 @@ _TITLES = {
     "invalid_request": (400, "The request does not say how much it may use"),
     "unmatched": (404, "No rule covers this path"),
     "request_too_large": (413, "The request body is too large"),
+    "unsupported_encoding": (415, "The request's content encoding is not supported"),
     "cannot_record": (503, "Billing cannot record calls at the moment"),
 }
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from finomw.asgi.problems import Refused
 from finomw.asgi.routes import Matched
-from finomw.asgi.rules import Rule
+from finomw.asgi.rules import PricedRule, Rule, SocketRule
 from finomw.errors import InvalidValue, quoted
-from finomw.metering.choosing import CompiledPlan
+from finomw.metering.choosing import CompiledPlan, Mixed
 from finomw.metering.documents import Document
 from finomw.metering.estimate import Unestimable
 from finomw.money.pricing import PriceList
@@ -32,28 +32,34 @@ class Quote(NamedTuple):
 
 
 def quote(
-    rule: Rule,
+    rule: PricedRule,
     plan: CompiledPlan | None,
-    matched: Matched[Rule],
-    request: bytes,
+    matched: Matched[Rule] | Matched[SocketRule],
+    document: Document,
+    size: int,
     now: UnixMicroseconds,
 ) -> Quote | Refused:
     """Find the prices and the worst case of a call, or say why it has none.
 
-    ``plan`` is the customer's, ``None`` where the configuration has none of its name; ``request``
-    is the body as far as the rule reads it.
+    ``plan`` is the customer's, ``None`` where the configuration has none of its name; ``document``
+    is the request as far as the rule reads it, ``size`` that of all of it in bytes.
+    Raises `NotInline` where that may take long.
     """
     if plan is None:
         return Refused("unpriced", "The customer's plan has no prices.")
-    document = Document(request)
-    if request and not request.isspace() and not document.valid:
+    if document.lost:
+        return Refused("invalid_request", "The request takes too long to read.")
+    if rule.reads_json and not document.blank and not document.strict:
         return Refused("invalid_request", "The request's body is not JSON.")
-    choice = plan.choose(rule.name, document, matched.parameters, now)
+    try:
+        choice = plan.choose(rule.name, document, matched.parameters, now)
+    except Mixed as error:
+        return Refused("invalid_request", f"Send them one by one: {error}.")
     if choice.prices is None:
         found = f" for {quoted(choice.value)}" if choice.value else ""
         return Refused("unpriced", f"The customer's plan has no price of {rule.name}{found}.")
     try:
-        ceiling = rule.ceiling.counts(document)
+        ceiling = rule.ceiling.counts(document, size)
         choice.prices.worst(ceiling, {}, {})
     except Unestimable as error:
         return Refused("invalid_request", str(error))

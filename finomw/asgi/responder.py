@@ -5,32 +5,42 @@ Ways an answer goes out, chosen by its own head when it starts:
 * one without a body by HTTP is complete with its head, which waits for the charge;
 * a JSON answer waits as a whole, is metered, and leaves when its charge is on disk; so does one
   that says it is empty;
-* an event stream passes chunk by chunk and is metered as it passes; the message that carries the
-  end marker, else the last one, waits for the settlement;
+* a stream (events, JSON lines, a JSON array that arrives in pieces) passes chunk by chunk and is
+  metered as it passes; the message that carries the end marker, else the last one, waits for the
+  settlement. So does the last of a JSON answer that is too large to be kept;
 * anything else passes, and its last message waits.
 
 A flat price needs no waiting for its settlement: the hold settles by itself after a crash, so
-once the hold is on disk the charge cannot be lost. Every call ends once, whatever happened.
+once the hold is on disk the charge cannot be lost. Every call ends once, whatever happened. A
+stream may be settled in steps while it goes on, which nothing waits for, and may be cut where it
+comes to more than is held: then it ends with an error, and the app hears that its client left.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from starlette.types import Message, Receive, Send
 
-from finomw.asgi.ending import Answer, Charge, decide
+from finomw.asgi.ceiling import clipped, exceeds
+from finomw.asgi.ending import WHOLE_HOLD, Answer, Charge, decide
+from finomw.asgi.estimation import Estimation, Passed
+from finomw.asgi.pace import Steps
 from finomw.asgi.problems import Refused, send_refusal
 from finomw.asgi.rules import Rule
+from finomw.asgi.state import Call
 from finomw.engine import charge
 from finomw.engine.charge import Ended, Held
 from finomw.engine.durable import Durable
 from finomw.engine.engine import Engine
-from finomw.errors import InvalidValue, RecordingFailed
-from finomw.metering.media import BodyKind, kind_of
-from finomw.metering.meter import StreamReader
+from finomw.errors import InvalidValue, InvariantBroken, RecordingFailed
+from finomw.metering.closing import closing
+from finomw.metering.guard import Guard
+from finomw.metering.readers import Reader
+from finomw.metering.usage import Usage
 from finomw.money.pricing import PriceList
 from finomw.types import Counts, Lsn, OnCrash, UsageStatus
 
@@ -41,11 +51,16 @@ _BODILESS = frozenset({204, 205, 304})
 
 
 class Node(NamedTuple):
-    """What an answer needs of the node: the engine, the wait for the disk, and how long."""
+    """What an answer needs of the node: engine, the wait for the disk and how long, the helper."""
 
     engine: Engine
     durable: Durable
     durability: Durability
+    guard: Guard
+
+
+class StreamCut(OSError):
+    """The app's stream was ended at its ceiling: to the app, the client has left."""
 
 
 class Responder:
@@ -57,6 +72,8 @@ class Responder:
         rule: Rule,
         prices: PriceList,
         held: Held,
+        ceiling: Counts,
+        seen: Call,
         head: bool,
         receive: Receive,
         send: Send,
@@ -65,36 +82,53 @@ class Responder:
         self._rule = rule
         self._prices = prices
         self._held = held
+        self._ceiling = ceiling
+        self._seen = seen
         self._head = head
         self._receive = receive
         self._send = send
         self._status: int | None = None
         self._waiting: list[Message] | None = None
-        """Messages of a JSON answer that waits as a whole; ``None`` when nothing does."""
+        """Messages of an answer that waits as a whole; ``None`` when nothing does."""
         self._size = 0
-        self._reads_json = False
-        self._stream: StreamReader | None = None
-        self._usage = rule.unread
+        self._reader: Reader | None = None
         self._due: Lsn = 0
         """What has to be on disk before the next message leaves; 0 for nothing."""
         self._begun = False
         """Whether anything has left."""
+        self._delivered = False
+        """Whether any of the body has."""
         self._ended = False
         self._client_left = False
         self._failure: RecordingFailed | None = None
         """Why nothing more may leave."""
+        self._steps: Steps | None = None
+        self._stepped: Counts = {}
+        """The counts of the last step."""
+        self._exceeded = False
+        """Whether more was used than is held, so that the stream is cut where a text ends."""
+        self._last_byte = b""
+        """The last one that left, blanks aside; kept where the stream may be cut."""
+        self.was_cut = False
 
     async def receive(self) -> Message:
         """Pass on what the server says, and remember if it is that the client has left."""
+        if self.was_cut:
+            return {"type": "http.disconnect"}
         message = await self._receive()
         if message["type"] == "http.disconnect":
             self._client_left = True
         return message
 
     async def send(self, message: Message) -> None:
-        """Take a message from the app. Raises `RecordingFailed` to cut an answer under way."""
+        """Take a message from the app.
+
+        Raises `RecordingFailed` to cut an answer under way, `StreamCut` for one that was cut.
+        """
         if self._failure is not None:
             raise self._failure
+        if self.was_cut:
+            raise StreamCut("the stream was ended at its ceiling")
         try:
             await self._take(message)
         except RecordingFailed as error:
@@ -122,6 +156,9 @@ class Responder:
             await self._node.durable.wait(self._due)
             self._due = 0
         self._begun = True
+        self._delivered = self._delivered or bool(message.get("body"))
+        if self._rule.cuts:
+            self._last_byte = bytes(message.get("body", b"")).rstrip()[-1:] or self._last_byte
         await self._send(message)
 
     async def _start(self, message: Message) -> None:
@@ -131,17 +168,14 @@ class Responder:
             headers = list(headers)
             message = {**message, "headers": headers}
         self._status = message["status"]
-        kind = _kind_of_body(headers)
         if self._bodiless:
             self._end(complete=True)
-        elif kind is BodyKind.JSON or _is_empty(headers):
-            # A client takes an empty answer for complete when it has seen the head.
-            self._reads_json = kind is BodyKind.JSON
-            self._waiting = [message]
-            return
         else:
-            if kind is BodyKind.EVENT_STREAM:
-                self._stream = self._rule.meter.stream()
+            self._reader = self._rule.readers.reader_for(message["status"], headers)
+            # A client takes an empty answer for complete when it has seen the head.
+            if _is_empty(headers) or (self._reader is not None and self._reader.waits):
+                self._waiting = [message]
+                return
             self._begin()
         await self._pass(message)
 
@@ -154,31 +188,113 @@ class Responder:
         self._due = self._held.end
         if self._rule.on_crash is OnCrash.RELEASE:
             self._due = charge.start(self._node.engine, self._held)
+        if self._rule.pace is not None:
+            self._steps = Steps(self._rule.pace, self._node.engine.clock.monotonic())
 
     async def _body(self, message: Message) -> None:
         last = not message.get("more_body", False)
-        # Bodies may be any bytes-like object; of bytes this makes no copy.
-        marked = self._stream is not None and self._stream.feed(bytes(message.get("body", b"")))
-        if marked or last:
-            self._end(complete=True)
+        parts = [bytes(message.get("body", b""))]
+        if self._exceeded and not last:
+            parts = parts[0].splitlines(keepends=True) or parts  # to find where a text ends
+        for read, part in enumerate(parts, start=1):
+            between = self._between
+            if await self._read({**message, "body": part}) or last:
+                self._end(complete=True)
+                break
+            if self._exceeds():
+                # What was over before this part need not leave: the text under way has to.
+                kept = b"".join(parts[:read])
+                if between or self._between:
+                    await self._cut({**message, "body": b"" if between else kept})
+        if not self._ended and self._steps is not None:
+            self._step(self._steps)
         await self._pass(message)
 
+    @property
+    def _between(self) -> bool:
+        """Whether the answer is a stream that could be ended here."""
+        stream = None if self._reader is None or not self._rule.cuts else self._reader.stream
+        return stream is not None and stream.between
+
+    def _exceeds(self) -> bool:
+        """Say whether a stream that may be cut comes to more than is held."""
+        if self._rule.cuts and not self._exceeded and self._reader and self._reader.stream:
+            usage = self._usage(complete=None)
+            counts = dict(usage.counts)
+            if isinstance(self._rule.estimate, Estimation):
+                guesses = self._rule.estimate.of(self._passed)
+                counts |= {m: max(counts.get(m, 0), guess) for m, guess in guesses.items()}
+            self._exceeded = exceeds(counts, self._ceiling, self._rule.splits)
+        return self._exceeded
+
+    async def _cut(self, message: Message) -> None:
+        """End a stream in its own format, after what the message still has of it."""
+        stream = None if self._reader is None else self._reader.stream
+        if stream is None:
+            raise InvariantBroken("a stream was cut that can have nothing added")
+        if message["body"]:
+            await self._pass(message)
+        self._end(complete=False, cut=True)
+        said = "The most that this call may use was reached."
+        last = closing(stream, "ceiling_reached", said, self._last_byte)
+        await self._pass({"type": "http.response.body", "body": last})
+        self.was_cut = True
+        raise StreamCut("the stream was ended at its ceiling")
+
+    def _step(self, steps: Steps) -> None:
+        """Settle what has come so far, if it is time to; nothing waits for it."""
+        now = self._node.engine.clock.monotonic()
+        if steps.timed and not steps.due(now, 0):
+            return
+        decision = decide(
+            self._rule, self._usage(complete=None), self._answer(complete=False), self._ceiling
+        )
+        if isinstance(decision, str) or decision.counts is None:
+            return
+        counts, note = decision.counts, decision.note
+        units = sum(counts.get(meter, 0) for meter in self._rule.measured)
+        if counts == self._stepped or not (steps.timed or steps.due(now, units)):
+            return
+        engine, hold, price = self._node.engine, self._held.hold, self._prices.price
+        # What is estimated, or told apart later, may turn out to cost less.
+        record = bool(note or self._rule.splits)
+        try:
+            ended = charge.step(engine, hold, price, counts, decision.usage, note, record=record)
+        except InvalidValue:
+            return  # beyond any price: the end judges
+        self._stepped = counts
+        self._node.durable.begin(ended.end)
+
+    async def _read(self, message: Message) -> bool:
+        """Let the meter see a part of the body; return whether the end marker has come."""
+        # Bodies may be any bytes-like object; of bytes this makes no copy.
+        body = bytes(message.get("body", b""))
+        self._size += len(body)
+        if self._reader is None:
+            return False
+        for number, _ in enumerate(self._reader.steps(body)):
+            if number:
+                await asyncio.sleep(0)  # a large part shall not stop the loop
+            if self._reader.late:
+                await self._reader.read_apart(self._node.guard, last=False)
+        marked = self._reader.ended
+        if marked or not message.get("more_body", False):
+            await self._reader.read_apart(self._node.guard, last=True)
+        return marked
+
     async def _keep(self, waiting: list[Message], message: Message) -> None:
-        """Keep a message of a JSON answer; let all go when it is charged, or too large to keep."""
+        """Keep a message of an answer that waits; let all go when it is charged, or need not."""
         waiting.append(message)
         if message["type"] != "http.response.body":
             return
-        self._size += len(message.get("body", b""))
         last = not message.get("more_body", False)
-        too_large = self._size > self._rule.body_max
-        if not last and not too_large:
+        marked = await self._read(message)
+        small = self._size <= self._rule.body_max
+        waits = small if self._reader is None else self._reader.waits
+        if waits and not last:
             return
-        if self._reads_json and not too_large:
-            self._usage = self._rule.meter.read_json(
-                b"".join(kept.get("body", b"") for kept in waiting)
-            )
         self._waiting = None
-        if last:
+        if last or marked:
             self._end(complete=True)
         else:
             self._begin()
@@ -200,11 +316,34 @@ class Responder:
         except RecordingFailed as error:
             logger.error("hold %s is left to the next start: %s", self._held.hold, error)
 
-    def _end(self, complete: bool) -> None:
+    @property
+    def _passed(self) -> Passed:
+        """What of the body has come."""
+        reader = self._reader
+        return Passed(self._size, 0) if reader is None else Passed(reader.size, reader.deltas)
+
+    def _answer(self, complete: bool) -> Answer:
+        passed = self._passed if complete or self._delivered else Passed(0, 0)
+        return Answer(self._status, self._bodiless, complete, passed)
+
+    def _usage(self, complete: bool | None) -> Usage:
+        """Return what is known: of all that comes, or (``None``) of a stream under way so far."""
+        usage = None
+        if self._reader is not None and complete is not None:
+            usage = self._reader.finish(complete=complete)
+        elif self._reader is not None:
+            usage = self._reader.so_far()
+        return self._seen.counted(usage or self._rule.unread, last=complete is not None)
+
+    def _end(self, complete: bool, cut: bool = False) -> None:
         """Settle or release, once; the next message waits for it, as far as it has to."""
         engine, held = self._node.engine, self._held
-        usage = self._stream.finish() if self._stream is not None else self._usage
-        decision = decide(self._rule, usage, Answer(self._status, self._bodiless, complete))
+        usage = self._usage(complete)
+        decision = decide(self._rule, usage, self._answer(complete), self._ceiling)
+        if cut and isinstance(decision, Charge) and decision.counts is not None:
+            counts = clipped(decision.counts, self._ceiling, self._rule.splits)
+            note = "; ".join(filter(None, ("cut at the ceiling", decision.note)))
+            decision = Charge(counts, decision.usage, note)
         if isinstance(decision, str):
             self._due = charge.release(engine, held.hold, decision).end
         else:
@@ -216,10 +355,12 @@ class Responder:
     def _settle(self, decision: Charge, counts: Counts) -> Ended:
         """Charge the counts' price, or the whole hold where they are unknown or beyond price."""
         engine, hold = self._node.engine, self._held.hold
-        status, note = decision.usage, "estimated: the hold"
-        if not decision.whole_hold:
+        status, note = decision.usage, WHOLE_HOLD
+        if decision.counts is not None:
             try:
-                return charge.settle(engine, hold, self._prices.price, counts, status)
+                return charge.settle(
+                    engine, hold, self._prices.price, decision.counts, status, decision.note
+                )
             except InvalidValue as error:
                 status, note = UsageStatus.INVALID, f"{note} ({error})"
         return charge.settle_whole(engine, hold, counts, status, note)
@@ -227,15 +368,3 @@ class Responder:
 
 def _is_empty(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     return any(name.lower() == b"content-length" and value == b"0" for name, value in headers)
-
-
-def _kind_of_body(headers: Iterable[tuple[bytes, bytes]]) -> BodyKind:
-    """Say how an answer can be read; an encoded one cannot."""
-    content_type = None
-    for name, value in headers:
-        lowered = name.lower()
-        if lowered == b"content-type":
-            content_type = value
-        elif lowered == b"content-encoding" and value.strip().lower() != b"identity":
-            return BodyKind.OTHER
-    return kind_of(content_type)

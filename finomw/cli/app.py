@@ -29,7 +29,9 @@ from finomw.cli import (
     invoice,
     key,
     ledger,
+    meter,
     paid,
+    presets,
     price,
     reconcile,
     refund,
@@ -43,6 +45,8 @@ from finomw.errors import FinomwError
 _VERBS: Final = (
     init,
     check,
+    presets,
+    meter,
     price,
     customer,
     key,

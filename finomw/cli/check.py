@@ -8,7 +8,7 @@ finer than a micro-dollar.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import typer
 
@@ -21,17 +21,21 @@ from finomw.config.model import (
     REST,
     Config,
     FreeRoute,
-    MeteredRoute,
     Plan,
     PlanQuota,
     Price,
+    PricedRoute,
     Prices,
     Route,
     RoutePrice,
     Tier,
     UnitPrice,
 )
+from finomw.config.plan_checks import by_parameter
 from finomw.errors import ConfigError
+from finomw.metering.measure import sources, transforms
+from finomw.metering.programs import compile_program
+from finomw.metering.transforms import Transform
 from finomw.money.micros import amount, to_usd
 from finomw.types import PlanName
 
@@ -44,7 +48,13 @@ _UNPRICED: Final = {"refuse": "none: calls are refused", "free": "free"}
 
 
 @app.command(epilog="Example: finomw check --config fino.yaml")
-def check(config: ConfigOption = CONFIG_DEFAULT, as_json: JsonOption = False) -> None:
+def check(
+    config: ConfigOption = CONFIG_DEFAULT,
+    as_json: JsonOption = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show how each rule's programs run.")
+    ] = False,
+) -> None:
     """Check the YAML file and show what calls cost.
 
     Every problem is printed as a line "path: message" on stderr, with exit status 2.
@@ -66,6 +76,10 @@ def check(config: ConfigOption = CONFIG_DEFAULT, as_json: JsonOption = False) ->
     if settings.plans:
         typer.echo()
         _print_plans(settings)
+    if verbose:
+        typer.echo()
+        columns = ("ROUTE", "PROGRAM OF", "PROGRAM", "RUNS AS")
+        print_table(columns, list(_programs(settings)))
     typer.echo()
     print_fields(
         [
@@ -81,7 +95,7 @@ def _rows(config: Config) -> Iterator[Row]:
     """Yield a line for each route, plan, version, and value that chooses among its prices."""
     for route in config.routes:
         match = f"{','.join(route.match.methods)} {route.match.path}"
-        if not isinstance(route, MeteredRoute):
+        if not isinstance(route, PricedRoute):
             yield match, _name(route), "", "", "", "free"
             continue
         for name, plan in config.plans.items():
@@ -93,7 +107,23 @@ def _rows(config: Config) -> Iterator[Row]:
                     yield match, *row
 
 
-def _version(route: MeteredRoute, name: PlanName, plan: Plan, version: RoutePrice) -> Iterator[Row]:
+def _programs(config: Config) -> Iterator[Row]:
+    """Yield a line for each program of a rule, and of the prices that it uses."""
+    for route in config.routes:
+        if not isinstance(route, PricedRoute):
+            continue
+        for source in sources(route):
+            yield route.name, source.purpose, source.written, compile_program(source.compiled).plan
+        for option, text in transforms(route):
+            yield route.name, option, text, Transform(text).plan
+        for name, plan in config.plans.items():
+            for version in plan.prices.get(route.name, ()):
+                if version.by is not None and by_parameter(version.by) is None:
+                    runs_as = compile_program(version.by).plan
+                    yield route.name, f"by in {name}", version.by, runs_as
+
+
+def _version(route: PricedRoute, name: PlanName, plan: Plan, version: RoutePrice) -> Iterator[Row]:
     start = "" if version.valid_from is None else utc(version.valid_from)
     for value, prices in version.lists.items():
         chosen = "" if version.by is None else value
@@ -102,10 +132,15 @@ def _version(route: MeteredRoute, name: PlanName, plan: Plan, version: RoutePric
         yield route.name, name, start, "others", _UNPRICED[plan.unpriced]
 
 
-def _prices(route: MeteredRoute, prices: Prices) -> str:
+def _prices(route: PricedRoute, prices: Prices) -> str:
     """Return the prices of the route's meters; rules that share prices may have fewer meters."""
     texts = [
-        f"{meter} {_price(price)}" for meter, price in prices.meters.items() if meter in route.meter
+        f"{meter} {_price(price)}" for meter, price in prices.meters.items() if meter in route.meters
+    ]
+    texts += [
+        f"{meter} as {split.of}"
+        for meter, split in route.splits.items()
+        if meter not in prices.meters
     ]
     if prices.minimum is not None:
         texts.append(f"at least {prices.minimum.usd}")
@@ -164,7 +199,7 @@ def _yes(value: bool) -> str:
 
 
 def _name(route: Route) -> str:
-    return (route.name or "") if isinstance(route, FreeRoute | MeteredRoute) else ""
+    return (route.name or "") if isinstance(route, FreeRoute | PricedRoute) else ""
 
 
 def _document(config: Config) -> Document:
@@ -180,13 +215,20 @@ def _document(config: Config) -> Document:
             {
                 "match": f"{','.join(route.match.methods)} {route.match.path}",
                 "name": _name(route) or None,
-                "free": not isinstance(route, MeteredRoute),
-                "meters": list(route.meter) if isinstance(route, MeteredRoute) else [],
+                "free": not isinstance(route, PricedRoute),
+                "meters": list(route.meters) if isinstance(route, PricedRoute) else [],
+                "splits": _splits(route),
             }
             for route in config.routes
         ],
         "plans": {name: _of_plan(plan) for name, plan in config.plans.items()},
     }
+
+
+def _splits(route: Route) -> dict[str, str]:
+    """Return the meters that are parts of others, and of which."""
+    splits = route.splits if isinstance(route, PricedRoute) else {}
+    return {meter: split.of for meter, split in splits.items()}
 
 
 def _of_plan(plan: Plan) -> Document:

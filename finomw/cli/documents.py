@@ -156,8 +156,12 @@ def _of_call(call: CallDetail) -> Document:
 
 
 def of_hold(named: NamedHold, now: UnixMicroseconds) -> Document:
-    """Return a hold; ``age_seconds`` is how long it has been open, or was."""
+    """Return a hold; ``age_seconds`` is how long it has been open, or was.
+
+    Of an open one ``charged_micros`` and ``counts`` are those of its steps so far.
+    """
     row = named.row
+    counts = row.counts if row.step is None or row.counts is not None else row.step.counts
     return {
         "hold": named.hold,
         "customer": row.customer,
@@ -180,8 +184,8 @@ def of_hold(named: NamedHold, now: UnixMicroseconds) -> Document:
         "age_seconds": age(row, now) // SECOND,
         "expires": utc_exact(row.expires),
         "ended": utc_exact(row.ended),
-        "charged_micros": row.charged,
-        "counts": row.counts,
+        "charged_micros": row.settled,
+        "counts": counts,
     }
 
 

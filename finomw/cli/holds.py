@@ -66,7 +66,8 @@ def holds(
     """Print open holds, the oldest first.
 
     AGE is how long a hold has been open, or was. A state of started says that a part of the
-    answer may have reached the client.
+    answer may have reached the client. Of a stream that is settled in steps AMOUNT and PARTS are
+    what is left, and CHARGED is what was settled so far.
     """
     who = None if customer is None else customer_id(customer)
     with opened(node_directory(config, data)) as engine, engine.store.read() as txn:
@@ -113,7 +114,7 @@ def _cells(named: NamedHold, now: UnixMicroseconds) -> tuple[str, ...]:
         "started" if started else documents.STATE_NAMES[row.state],
         utc(row.expires),
         row.resource,
-        "" if row.charged is None else to_usd(row.charged),
+        "" if row.settled is None else to_usd(row.settled),
     )
 
 

@@ -15,7 +15,7 @@ from finomw.cli.options import CONFIG_DEFAULT, ConfigOption, JsonOption, one_of
 from finomw.cli.output import print_fields, print_json, print_table, utc_exact
 from finomw.cli.plans import read_plan
 from finomw.cli.times import TIME_HELP, moment, now
-from finomw.config.model import REST, MeteredRoute
+from finomw.config.model import REST, PricedRoute
 from finomw.errors import InvalidValue, quoted
 from finomw.metering.counts import judge
 from finomw.money.explain import Explanation, explain
@@ -26,7 +26,7 @@ from finomw.types import Counts, UnixMicroseconds, UsageStatus
 
 app = typer.Typer()
 
-_COLUMNS: Final = ("METER", "UNITS", "TIER", "RATE USD", "AMOUNT USD")
+COLUMNS: Final = ("METER", "UNITS", "TIER", "RATE USD", "AMOUNT USD")
 
 
 @app.command(
@@ -73,7 +73,7 @@ def price(
     counts, before = _counts("--usage", usage), _counts("--used", used)
     when = now() if at is None else moment("--at", at)
     settings, compiled = read_plan(config, "--plan", plan)
-    routes = {rule.name: None for rule in settings.routes if isinstance(rule, MeteredRoute)}
+    routes = {rule.name: None for rule in settings.routes if isinstance(rule, PricedRoute)}
     one_of("--route", "no metered route has the name", route, routes)
     prices = _prices(compiled, route, choice, when)
     for meter in before:
@@ -81,16 +81,9 @@ def price(
     told = explain(prices, counts, before)
     if as_json:
         asked = {"plan": plan, "route": route, "choice": choice, "at": utc_exact(when)}
-        print_json(asked | {"usage": counts, "used": before} | _document(told))
+        print_json(asked | {"usage": counts, "used": before} | document_of(told))
         return
-    print_table(
-        _COLUMNS,
-        [
-            (line.meter, str(line.units), line.tier, line.rate, exact_usd(line.amount))
-            for line in told.lines
-        ],
-        right=("UNITS", "AMOUNT USD"),
-    )
+    print_table(COLUMNS, price_rows(told), right=("UNITS", "AMOUNT USD"))
     typer.echo()
     print_fields(_fields(told))
 
@@ -132,6 +125,14 @@ def _counts(field: str, text: str) -> Counts:
     return read
 
 
+def price_rows(told: Explanation) -> list[tuple[str, ...]]:
+    """Return the lines of an explanation under ``COLUMNS``."""
+    return [
+        (line.meter, str(line.units), line.tier, line.rate, exact_usd(line.amount))
+        for line in told.lines
+    ]
+
+
 def _fields(told: Explanation) -> list[tuple[str, str]]:
     fields = [
         ("exact", f"{exact_usd(told.exact)} USD"),
@@ -144,7 +145,7 @@ def _fields(told: Explanation) -> list[tuple[str, str]]:
     return fields
 
 
-def _document(told: Explanation) -> dict[str, object]:
+def document_of(told: Explanation) -> dict[str, object]:
     """Return the explanation for programs; exact dollars are texts, decimal or a fraction."""
     return {
         "lines": [

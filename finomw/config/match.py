@@ -17,6 +17,9 @@ from finomw.errors import InvalidValue, quoted
 
 ANY_METHOD: Final = "*"
 
+WEBSOCKET: Final = "WS"
+"""What stands for a method where a rule is for WebSockets; ``*`` is for HTTP alone."""
+
 _FORM: Final = re.compile(r"(?P<methods>\*|[A-Z]+(?:,[A-Z]+)*) (?P<path>/\S*)")
 _LITERAL: Final = re.compile(r"[^{}?#*%\\]*")
 _PARAMETER: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -44,6 +47,16 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
     def shape(self) -> str:
         """The path without its parameters' names: two equal shapes match the same paths."""
         return _PARAMETER.sub("{}", self.path)
+
+
+def apart(match: Match) -> tuple[Match | None, Match | None]:
+    """Return which HTTP calls a rule is for, and which WebSockets; None for none."""
+    http = tuple(method for method in match.methods if method != WEBSOCKET)
+    socket = None if WEBSOCKET not in match.methods else (WEBSOCKET,)
+    return (
+        msgspec.structs.replace(match, methods=http) if http else None,
+        msgspec.structs.replace(match, methods=socket) if socket else None,
+    )
 
 
 def parameter(segment: str) -> str | None:

@@ -9,7 +9,7 @@ point in time, or that the value is money, which is never a floating-point numbe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias, get_args
@@ -27,6 +27,20 @@ REST: Final = "*"
 
 COST: Final = "cost"
 """What a quota of money names in place of meters."""
+
+STREAM_ENDS: Final = (
+    "message_stop",
+    "response.completed",
+    "response.incomplete",
+    "response.failed",
+)
+"""Names of the events with which known APIs end a stream."""
+
+BY_APP: Final = "app"
+"""What stands for a program where the app alone counts, by ``request.state.fino.meter``."""
+
+BYTES: Final = "bytes"
+"""What stands for a program where the size of a message is counted."""
 
 PeriodName: TypeAlias = Literal["hour", "day", "week", "month", "year"]
 Source: TypeAlias = Literal["quota", "wallet", "credit"]
@@ -80,6 +94,24 @@ Quantity: TypeAlias = Annotated[
     Annotated[int, Meta(ge=0, le=limits.COUNT_MAX)] | Annotated[str, Meta(min_length=1)],
     Meta(description=f"a whole number from 0 to {limits.COUNT_MAX} or a jq program"),
 ]
+Count: TypeAlias = Annotated[
+    int,
+    Meta(ge=0, le=limits.COUNT_MAX, description=f"a whole number from 0 to {limits.COUNT_MAX}"),
+]
+ConnectionQuantity: TypeAlias = Annotated[
+    Annotated[int, Meta(ge=0, le=limits.COUNT_MAX)] | Literal["app"],
+    Meta(
+        description=f"a whole number from 0 to {limits.COUNT_MAX} or {BY_APP} (what is read from "
+        "messages stands in receive or send)"
+    ),
+]
+MessageQuantity: TypeAlias = Annotated[
+    Annotated[int, Meta(ge=0, le=limits.COUNT_MAX)] | Annotated[str, Meta(min_length=1)],
+    Meta(
+        description=f"a whole number from 0 to {limits.COUNT_MAX}, {BYTES}, or a jq program on "
+        "each message"
+    ),
+]
 Units: TypeAlias = Annotated[
     int,
     Meta(
@@ -90,6 +122,41 @@ Instant: TypeAlias = Annotated[
     UnixMicroseconds,
     Meta(description="a time with its offset such as 2027-01-01T00:00:00Z"),
     Unit.INSTANT,
+]
+HoldQuantity: TypeAlias = Annotated[
+    Annotated[int, Meta(ge=0, le=limits.COUNT_MAX)] | Annotated[str, Meta(min_length=1)],
+    Meta(
+        description=f"a whole number from 0 to {limits.COUNT_MAX}, a jq program on the request, "
+        "or request_bytes / N"
+    ),
+]
+Bound: TypeAlias = Annotated[
+    Annotated[int, Meta(ge=1, le=limits.COUNT_MAX)] | Annotated[str, Meta(min_length=1)],
+    Meta(description=f"a whole number from 1 to {limits.COUNT_MAX} or a jq program on the request"),
+]
+Program: TypeAlias = Annotated[str, Meta(min_length=1, description="a jq program")]
+Estimation: TypeAlias = Annotated[
+    Literal["hold", "none"]
+    | dict[MeterKey, Annotated[str, Meta(pattern=r"^(deltas|bytes( ?/ ?[1-9][0-9]{0,8})?)\Z")]],
+    Meta(description="hold, none, or a mapping of meters to deltas or bytes / N"),
+]
+Pace: TypeAlias = Annotated[
+    str,
+    Meta(
+        pattern=r"^[1-9][0-9]{0,8}(s| units)\Z",
+        description="a number of seconds or units such as 5s or 1000 units",
+    ),
+]
+PresetName: TypeAlias = Annotated[str, Meta(min_length=1, description="the name of a preset")]
+Reference: TypeAlias = Annotated[
+    str,
+    Meta(
+        pattern=rf"^[A-Za-z0-9_.-]{{1,{limits.NAME_BYTES}}}\Z",
+        description="a text that stands in requests which refer to more than they hold",
+    ),
+]
+EventName: TypeAlias = Annotated[
+    str, Meta(min_length=1, max_length=limits.NAME_BYTES, description="the name of an event")
 ]
 BodyBound: TypeAlias = Annotated[int, _size(1, limits.BODY_MAX, 1), Unit.BYTES]
 
@@ -217,6 +284,15 @@ class Plan(Options, frozen=True, kw_only=True):
     prices: dict[RouteKey, Versions] = {}
 
 
+class Split(Options, frozen=True, kw_only=True):
+    """What a meter is to another: a part that may have a price of its own."""
+
+    of: Annotated[str, Meta(description="the name of a meter")]
+    """The meter as which it is priced where it has no price, and with which it is held."""
+    inside: bool = False
+    """Whether an answer's count of ``of`` includes it, so that it has to be taken out there."""
+
+
 class Route(Options, frozen=True, kw_only=True):
     """A rule: what happens to the calls that ``match``. Either free or metered."""
 
@@ -224,7 +300,7 @@ class Route(Options, frozen=True, kw_only=True):
         Match,
         Meta(
             description="METHOD PATH such as POST /v1/items/{id} (methods in capitals, several "
-            "with commas, or *; each segment of the path literal or a {name})"
+            "with commas, or *; WS for WebSockets; each segment of the path literal or a {name})"
         ),
     ]
 
@@ -236,24 +312,86 @@ class FreeRoute(Route, frozen=True, kw_only=True):
     name: RouteKey | None = None
 
 
+class RequestRewriting(Options, frozen=True, kw_only=True):
+    """How a request is changed before it is held for and the app gets it."""
+
+    transform: Program | None = None
+
+
+class ResponseRewriting(Options, frozen=True, kw_only=True):
+    """How an answer is changed after it was metered."""
+
+    transform: Program | None = None
+    """For JSON answers that wait as a whole."""
+    transform_events: Program | None = None
+    """For the data of each event of a stream; null takes the event out."""
+
+
 class MeteredRoute(Route, frozen=True, kw_only=True):
     """A rule whose calls are held, metered and charged."""
 
     free: bool = False
     name: RouteKey
     """What plans price; rules may share a name, and so its prices."""
-    meter: dict[MeterKey, Quantity]
-    """How many units a call used: a constant, or a jq program on the answer."""
-    hold: dict[MeterKey, Quantity] = {}
-    """How many a call may use at most: a constant, or a jq program on the request."""
-    estimate: Literal["hold", "none"] = "hold"
-    """What a delivered answer costs whose usage is missing or invalid."""
+    extends: PresetName | None = None
+    """The preset that gives what the rule itself does not say."""
+    meter: Annotated[
+        dict[MeterKey, Quantity],
+        Meta(description="a mapping of meters, or the name of a preset"),
+    ]
+    """How many units a call used: a constant, a jq program on the answer, or ``BY_APP``."""
+    splits: dict[MeterKey, Split] = {}
+    """Meters that are parts of others; 0 where an answer does not mention them."""
+    hold: dict[MeterKey, HoldQuantity] = {}
+    """How many a call may use at most, each with its splits: a constant, a jq program on the
+    request, or a part of the request's size."""
+    ceiling: Bound | None = None
+    """``$ceiling`` in the programs of ``hold``."""
+    context: Bound | None = None
+    """``$context`` there, and the most that ``request_bytes`` comes to."""
+    references: Annotated[tuple[Reference, ...], Meta(description="a list of texts")] = ()
+    """JSON strings that show that a request refers to more than it holds: then ``request_bytes``
+    comes to all of ``context``."""
+    error: Program | None = None
+    """What else tells that an answer, or a text of a stream, is an error object: a jq program."""
+    estimate: Estimation = "hold"
+    """What a delivered answer costs whose usage is missing or invalid: its hold, nothing, or the
+    price of what passed, up to the hold: bytes of its body, or ``deltas``, which are the texts of
+    a stream that say nothing about usage. Meters that are not named are taken as held."""
+    settle_every: Pace | None = None
+    """How often a stream is settled while it goes on; units are those of all meters together."""
+    on_ceiling: Literal["cut", "finish"] = "finish"
+    """Whether a stream is ended, with an error of its own format, where its running counts, or
+    what ``estimate`` makes of what passed, come to more than is held."""
     on_crash: Literal["settle", "release"] | None = None
     charge_errors: bool = False
     overrun: Literal["charge", "cap"] = "charge"
     """Whether a price above the hold is charged whole, or only up to the hold."""
     max_request: BodyBound = limits.REQUEST_BODY_MAX
     max_body: BodyBound = limits.RESPONSE_BODY_MAX
+    too_large: Literal["estimate", "tail"] = "estimate"
+    """What a JSON answer above ``max_body`` costs: what one of unknown usage does, or the usage
+    that is read at its end."""
+    merge: Literal["last", "sum", "max"] = "last"
+    """How the counts of several events, lines or elements of one answer come together."""
+    ends: Annotated[tuple[EventName, ...], Meta(description="a list of names of events")] = (
+        STREAM_ENDS
+    )
+    """What ends an event stream, besides ``[DONE]``."""
+    ensure_usage: bool = False
+    """Whether OpenAI-style streams are asked to tell their usage."""
+    request: RequestRewriting = RequestRewriting()
+    response: ResponseRewriting = ResponseRewriting()
+
+    @property
+    def meters(self) -> tuple[str, ...]:
+        """The names of all its meters."""
+        return tuple(self.meter)
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """Those whose count is always the same."""
+        return _constants(self.meter)
 
     @property
     def flat(self) -> bool:
@@ -265,6 +403,64 @@ class MeteredRoute(Route, frozen=True, kw_only=True):
         """``on_crash``, or its default: ``settle`` for flat rules, else ``release``."""
         settle = self.flat if self.on_crash is None else self.on_crash == "settle"
         return OnCrash.SETTLE if settle else OnCrash.RELEASE
+
+
+class SocketRoute(Route, frozen=True, kw_only=True):
+    """A rule for WebSockets: ``match: WS /path``. It is held for once, when one connects."""
+
+    free: bool = False
+    name: RouteKey
+    """What plans price; rules may share a name, and so its prices."""
+    meter: dict[MeterKey, ConnectionQuantity] = {}
+    """How many units a connection used: a constant, or ``BY_APP``."""
+    receive: dict[MeterKey, MessageQuantity] = {}
+    """How many each message of the client adds: a constant, ``BYTES``, or a jq program on it."""
+    send: dict[MeterKey, MessageQuantity] = {}
+    """How many each message to the client adds, likewise."""
+    splits: dict[MeterKey, Split] = {}
+    """Meters that are parts of others; 0 where a connection does not mention them."""
+    hold: dict[MeterKey, Count] = {}
+    """How many a connection may use at most."""
+    merge: Literal["sum", "last", "max"] = "sum"
+    """How the counts that programs read in the messages of one direction come together."""
+    estimate: Literal["hold", "none"] = "hold"
+    """What a connection costs whose usage is missing or invalid."""
+    on_crash: Literal["settle", "release"] | None = None
+    overrun: Literal["charge", "cap"] = "charge"
+    """Whether a price above the hold is charged whole, or only up to the hold."""
+    settle_every: Pace | None = None
+    """How often a connection is settled while it goes on, looked at as messages pass."""
+    on_ceiling: Literal["cut", "finish"] = "cut"
+    """Whether a connection that uses more than is held for it is closed."""
+
+    @property
+    def meters(self) -> tuple[str, ...]:
+        """The names of all its meters."""
+        return tuple(dict.fromkeys((*self.meter, *self.receive, *self.send)))
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """Those whose count is always the same."""
+        return _constants(self.meter)
+
+    @property
+    def flat(self) -> bool:
+        """Whether the charge is known before the connection: every meter is a constant."""
+        return self.constants.keys() >= set(self.meters)
+
+    @property
+    def crash(self) -> OnCrash:
+        """``on_crash``, or its default: ``settle`` for flat rules, else ``release``."""
+        settle = self.flat if self.on_crash is None else self.on_crash == "settle"
+        return OnCrash.SETTLE if settle else OnCrash.RELEASE
+
+
+def _constants(meter: Mapping[str, int | str]) -> dict[str, int]:
+    return {name: quantity for name, quantity in meter.items() if isinstance(quantity, int)}
+
+
+PricedRoute: TypeAlias = MeteredRoute | SocketRoute
+"""A rule whose calls, or connections, are held for, metered and charged."""
 
 
 class Config(Options, frozen=True, kw_only=True):

@@ -7,17 +7,17 @@ does not fit them. Amounts are judged where they are read, in ``money/``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
 from finomw.config.model import (
     COST,
     FreeRoute,
-    MeteredRoute,
     Plan,
     PlanQuota,
     Price,
+    PricedRoute,
     Route,
     RoutePrice,
     Tier,
@@ -40,7 +40,7 @@ def check(
     problems: list[Problem],
 ) -> None:
     """Append to ``problems`` what is wrong in plans; None stands for what could not be read."""
-    rules = [route for route in routes or () if isinstance(route, MeteredRoute)]
+    rules = [route for route in routes or () if isinstance(route, PricedRoute)]
     if rules and plans is not None and not plans:
         problems.append(Problem("plans", "missing: metered routes need at least one price plan"))
     read = {join("plans", name): plan for name, plan in (plans or {}).items() if plan is not None}
@@ -173,13 +173,17 @@ def _check_references(
     rules = {
         join("routes", index): route
         for index, route in enumerate(routes)
-        if isinstance(route, MeteredRoute)
+        if isinstance(route, PricedRoute)
     }
     meters = _meters(rules.values())
+    parents = parents_of(rules.values())
     for name, quota in plan.quotas.items():
         where = join(join(join(path, "quotas"), name), "meters")
         for index, meter in enumerate(quota.meters):
-            if meter not in meters and meter != COST:
+            if meter in parents:
+                message = f"a part of {parents[meter]}: name that, which covers its parts"
+                problems.append(Problem(join(where, index), message))
+            elif meter not in meters and meter != COST:
                 problems.append(Problem(join(where, index), unknown_meter(meter, meters)))
     for route_name, versions in plan.prices.items():
         where = join(join(path, "prices"), route_name)
@@ -194,11 +198,11 @@ def _check_references(
             continue
         for version in versions:
             _check_by(version.path(where), version, named, problems)
-            _check_meters(where, version, _meters(named.values()), problems)
+            _check_meters(where, version, named.values(), problems)
 
 
 def _check_by(
-    path: str, version: RoutePrice, rules: Mapping[str, MeteredRoute], problems: list[Problem]
+    path: str, version: RoutePrice, rules: Mapping[str, PricedRoute], problems: list[Problem]
 ) -> None:
     if version.by is None:
         return
@@ -216,8 +220,9 @@ def _check_by(
 
 
 def _check_meters(
-    route_path: str, version: RoutePrice, meters: list[str], problems: list[Problem]
+    route_path: str, version: RoutePrice, rules: Collection[PricedRoute], problems: list[Problem]
 ) -> None:
+    meters, parents = _meters(rules), parents_of(rules)
     for _, path, prices in version.at(route_path):
         problems.extend(
             Problem(join(path, meter), unknown_meter(meter, meters))
@@ -226,10 +231,17 @@ def _check_meters(
         )
         message = "missing: each meter of the route needs a price; {usd: 0} for no charge"
         problems.extend(
-            Problem(join(path, meter), message) for meter in meters if meter not in prices.meters
+            Problem(join(path, meter), message)
+            for meter in meters
+            if meter not in prices.meters and meter not in parents
         )
 
 
-def _meters(rules: Iterable[MeteredRoute]) -> list[str]:
+def parents_of(rules: Iterable[PricedRoute]) -> dict[str, str]:
+    """Return the meters that are parts of others, in any of these rules, and of which."""
+    return {meter: split.of for rule in rules for meter, split in rule.splits.items()}
+
+
+def _meters(rules: Iterable[PricedRoute]) -> list[str]:
     """Return the meters of all these rules: those that share a name share its prices."""
-    return list(dict.fromkeys(meter for rule in rules for meter in rule.meter))
+    return list(dict.fromkeys(meter for rule in rules for meter in rule.meters))

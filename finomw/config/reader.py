@@ -18,8 +18,9 @@ from typing import get_type_hints as type_hints
 
 import msgspec
 
+from finomw.config import presets
 from finomw.config.instant import parse_instant
-from finomw.config.match import Match, parse_match
+from finomw.config.match import WEBSOCKET, Match, parse_match
 from finomw.config.model import (
     REST,
     SIZE_UNITS,
@@ -31,6 +32,7 @@ from finomw.config.model import (
     Prices,
     Route,
     RoutePrice,
+    SocketRoute,
     Unit,
 )
 from finomw.config.wording import FloatText, join, nearest, shown
@@ -113,9 +115,16 @@ class Reader:
             return None
         free = node.get("free", False)
         # A `free` that is no boolean is the only thing to tell of such a rule.
-        if free is True or (free is not False and "meter" not in node):
+        preset = bool({"meter", "extends", "receive", "send"} & node.keys())
+        if free is True or (free is not False and not preset):
             return self._struct(node, FreeRoute, path)
-        return self._struct(node, MeteredRoute, path)
+        before = len(self._problems)
+        if _is_socket(node.get("match")):
+            return self._struct(node, SocketRoute, path)
+        rule = presets.extended(node, path, self._problems)
+        if len(self._problems) > before:
+            return None
+        return self._struct(rule, MeteredRoute, path)
 
     def _versions(self, node: object, path: str) -> tuple[RoutePrice | None, ...]:
         if isinstance(node, list):
@@ -145,6 +154,11 @@ class Reader:
 
     def _add(self, path: str, message: str) -> None:
         self._problems.append(Problem(path, message))
+
+
+def _is_socket(match: object) -> bool:
+    """Say whether a rule is one for WebSockets: its options are others."""
+    return isinstance(match, str) and match.startswith(f"{WEBSOCKET} ")
 
 
 def _apart(node: object, keys: tuple[str, ...]) -> tuple[dict[str, object], object]:

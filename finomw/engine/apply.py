@@ -46,6 +46,7 @@ class Apply:
             records.Hold: calls.hold,
             records.Start: calls.start,
             records.Extend: calls.extend,
+            records.Step: calls.step,
             records.Settle: calls.settle,
             records.Release: calls.release,
         }

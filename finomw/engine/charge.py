@@ -19,6 +19,7 @@ from finomw.errors import Conflict, InvalidValue, InvariantBroken
 from finomw.money.account import After
 from finomw.money.entries import check_amount
 from finomw.money.funding import Available, divide_more, uncovered, walk
+from finomw.money.steps import price_of
 from finomw.money.terms import WALLET_ONLY, Terms
 from finomw.store.env import Txn
 from finomw.store.holds import NOBODY, HoldRow
@@ -274,10 +275,42 @@ def settle(
         now = engine.clock.now()
         if isinstance(price, int):
             return records.Settle(now, hold, _checked("price", price), counts, usage, note)
-        used, amount = _price_now(engine, txn, row, price, uncovered(row.parts, counts))
+        used, amount = _price_now(engine, txn, row, price, uncovered(row.whole, counts))
         return records.Settle(now, hold, _checked("price", amount), counts, usage, note, used)
 
     return _ended(engine.decide(decide))
+
+
+def step(
+    engine: Engine,
+    hold: HoldId,
+    price: Pricer,
+    counts: Counts,
+    usage: UsageStatus,
+    note: str = "",
+    *,
+    record: bool = False,
+) -> Ended:
+    """Settle a call under way up to its counts so far, of which ``price`` gives the price.
+
+    What is charged is that price less what earlier steps charged, so that steps cost together what
+    the settlement at the end alone would. Where the price depends on the customer's usage it may
+    fall yet, by this call or by others; so it may where the counts are no totals, which ``record``
+    says: then they are only recorded, and charged by the end, or by the sweep if that never comes.
+    Returns what was charged so far, in micros. Raises `NotFound`, `InvalidValue` for what has no
+    price, `RecordingFailed`.
+    """
+
+    def decide(txn: Txn) -> records.Step:
+        _, row = engine.store.holds.need(txn, hold)
+        now, charge = engine.clock.now(), not (record or row.counted)
+        used, amount = _price_now(engine, txn, row, price, uncovered(row.whole, counts))
+        return records.Step(now, hold, _checked("price", amount), counts, usage, note, used, charge)
+
+    done = _executed(engine.decide(decide))
+    if done.result is None:
+        raise InvariantBroken("a command about money left no account behind")
+    return Ended(done.result.charged, done.result, done.end)
 
 
 def _price_now(
@@ -309,9 +342,20 @@ def settle_whole(
 
 
 def release(engine: Engine, hold: HoldId, note: str = "") -> Ended:
-    """Give a hold back whole. Raises `NotFound` for a hold that has ended, `RecordingFailed`."""
-    done = engine.execute(records.Release(engine.clock.now(), hold, note))
-    return _ended(done)
+    """Give a hold back whole, or what steps left of it: what they charged stays charged.
+
+    Raises `NotFound` for a hold that has ended, `RecordingFailed`.
+    """
+
+    def decide(txn: Txn) -> records.Release | records.Settle:
+        _, row = engine.store.holds.need(txn, hold)
+        now, last = engine.clock.now(), row.step
+        if last is None or not last.booked:
+            return records.Release(now, hold, note)
+        price = price_of(row.parts, last.spent)
+        return records.Settle(now, hold, price, last.booked, last.usage, note)
+
+    return _ended(engine.decide(decide))
 
 
 def _checked(field: str, amount: Micros) -> Micros:

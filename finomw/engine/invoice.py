@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from finomw.engine.engine import Engine
 from finomw.engine.ledger import Filter, ledger
+from finomw.money.entries import hold_of
 from finomw.money.periods import Period
 from finomw.types import Counts, CustomerId, EntryKind, Fund, Micros, RouteName
 
@@ -44,7 +45,7 @@ class Invoice(NamedTuple):
 
 def invoice(engine: Engine, customer: CustomerId, period: Period) -> Invoice:
     """Return what the credit paid for in a period. Raises `NotFound`."""
-    calls: Counter[tuple[RouteName, str]] = Counter()
+    calls: dict[tuple[RouteName, str], set[str]] = {}
     amounts: Counter[tuple[RouteName, str]] = Counter()
     units: dict[tuple[RouteName, str], Counter[str]] = {}
     paid = 0
@@ -54,13 +55,13 @@ def invoice(engine: Engine, customer: CustomerId, period: Period) -> Invoice:
             continue
         if entry.kind is EntryKind.SETTLEMENT and entry.call is not None:
             group = (entry.call.route, entry.call.choice)
-            calls[group] += 1
+            calls.setdefault(group, set()).add(hold_of(entry))
             amounts[group] -= entry.amount
             units.setdefault(group, Counter()).update(entry.call.counts)
         elif entry.kind in (EntryKind.GRANT, EntryKind.REFUND):
             paid += entry.amount
     lines = tuple(
-        InvoiceLine(*group, calls[group], dict(sorted(units[group].items())), amounts[group])
+        InvoiceLine(*group, len(calls[group]), dict(sorted(units[group].items())), amounts[group])
         for group in sorted(calls)
     )
     with engine.store.read() as txn:

@@ -257,6 +257,22 @@ class DeleteCustomer(Command, frozen=True, tag=21):
     erase: bool
 
 
+class Step(Command, frozen=True, tag=22):
+    """A call under way is settled up to here.
+
+    ``price`` is that of all the counts so far, in micros, as `Settle` has it. Without ``charge``
+    they are only recorded, because their price may fall yet: the end charges them, or the sweep.
+    """
+
+    hold: HoldId
+    price: Micros
+    counts: Counts
+    usage: UsageStatus
+    note: str
+    used: Counts
+    charge: bool
+
+
 AnyCommand: TypeAlias = (
     OpenWorker
     | AddCustomer
@@ -279,6 +295,7 @@ AnyCommand: TypeAlias = (
     | Extend
     | Expire
     | DeleteCustomer
+    | Step
 )
 
 _encode = msgspec.msgpack.Encoder().encode

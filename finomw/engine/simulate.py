@@ -12,11 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from finomw.engine.engine import Engine
 from finomw.engine.ledger import Filter, ledger
 from finomw.errors import Unpriced
 from finomw.money.account import Account
-from finomw.money.entries import CallDetail
+from finomw.money.entries import CallDetail, hold_of
 from finomw.money.funding import cover
 from finomw.money.periods import Period, period_at, periods_between
 from finomw.money.plans import PricePlan
@@ -72,22 +74,31 @@ def simulate(
 
 
 def _calls(engine: Engine, customer: CustomerId, since: UnixMicroseconds) -> Iterator[_Call]:
-    """Yield a customer's settled calls, oldest first; a call paid by two funds is one."""
+    """Yield a customer's settled calls, in the order of their ends.
+
+    A call that two funds paid is one, and so is one that was settled in steps.
+    """
     wanted = Filter(since=since, kinds=frozenset({EntryKind.SETTLEMENT}))
-    waiting: tuple[int, _Call] | None = None
+    calls: dict[str, tuple[int, _Call]] = {}
     for line in reversed(ledger(engine, customer, _ALL, wanted)):
-        if line.entry.call is None:
+        entry, detail = line.entry, line.entry.call
+        if detail is None:
             continue
-        charged = -line.entry.amount
-        if waiting is not None and waiting[0] == line.number:
-            call = waiting[1]
-            waiting = (line.number, call._replace(charged=call.charged + charged))
-            continue
-        if waiting is not None:
-            yield waiting[1]
-        waiting = (line.number, _Call(line.entry.at, line.entry.call, charged))
-    if waiting is not None:
-        yield waiting[1]
+        call = _Call(entry.at, detail, -entry.amount)
+        number, before = calls.pop(hold_of(entry), (0, None))
+        if before is not None:
+            # Both funds' entries of one record have the same counts; each step has its own.
+            more = before.detail.counts if number == line.number else _sum(before, call)
+            detail = replace(detail, counts=more)
+            call = _Call(entry.at, detail, before.charged + call.charged)
+        calls[hold_of(entry)] = (line.number, call)
+    for _, call in calls.values():
+        yield call
+
+
+def _sum(one: _Call, other: _Call) -> Counts:
+    counts, more = one.detail.counts, other.detail.counts
+    return {meter: counts.get(meter, 0) + more.get(meter, 0) for meter in {**counts, **more}}
 
 
 class _Pricing:

@@ -2,7 +2,8 @@
 
 A worker that holds its lock is alive, and its holds are its own, however long a stream takes: no
 timer ever ends a live call's hold. A free lock means dead, at once. A hold whose answer had not
-started is released; a started one, and one of a flat price, is settled at its hold.
+started is released; a started one, and one of a flat price, is settled at its hold; one that was
+settled in steps, at its last step.
 """
 
 from __future__ import annotations
@@ -74,6 +75,10 @@ def _end(engine: Engine, hold: HoldId, note: str) -> bool:
         now = engine.clock.now()
         if row.expires is not None and row.expires > now:
             raise NotFound(f"hold {hold} was extended")
+        last = row.step
+        if last is not None:
+            said = f"{last.note}; {note}" if last.note else note
+            return records.Settle(now, hold, last.price, last.counts, last.usage, said, last.used)
         if row.settle_price is not None:
             price, known = row.settle_price, UsageStatus.KNOWN
             return records.Settle(now, hold, price, row.ceiling, known, note)

@@ -10,14 +10,17 @@ Invariants: the events do not depend on where the chunks were cut; the time is l
 fed, a byte at a time included; what is kept is bounded by ``limits.EVENT_MAX``, twice (the lines
 gathered and the line under way). A larger event is passed over and counted.
 
-The end marker is looked for in lines, not in events. A client may act on the line ``data: [DONE]``
-before its blank line or newline has come, so ``ended`` turns true with the chunk that completes
-the marker's own bytes. No line of a JSON text begins with it, so no usage is mistaken for it.
+A client may act on the end marker before its blank line has come. ``ended`` turns true with the
+chunk that completes the bytes of ``data: [DONE]``: no line of a JSON text begins so. An end that
+is told by an event's name or type comes with data that is still to be read (``looks_last``).
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Set
+from typing import Any, Final
+
+import msgspec
 
 from finomw import limits
 
@@ -25,6 +28,7 @@ END_MARKER: Final = b"[DONE]"
 
 _BOM: Final = b"\xef\xbb\xbf"
 _FIELD: Final = b"data:"
+_NAME: Final = b"event:"
 _LINE_MAX: Final = limits.EVENT_MAX + len(b"data: ")
 _MARKER_WITHIN: Final = slice(len(_FIELD), len(_FIELD) + 32)
 """Where in a data line the marker counts: clients strip blanks before it, and what follows."""
@@ -32,9 +36,26 @@ _PART: Final = 64 * limits.KIB
 """A chunk is cut into lines by parts, so that a huge one does not make a huge list of lines."""
 
 
+class _Typed(msgspec.Struct):
+    type: Any = None
+
+
+_typed: Final = msgspec.json.Decoder(_Typed).decode
+
+
+def _kind_of(data: bytes | bytearray) -> bytes | None:
+    """Return the type that a JSON object names, empty if none; None for what is no object."""
+    try:
+        kind = _typed(data).type
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return kind.encode() if isinstance(kind, str) else b""
+
+
 class EventScanner:
     """An incremental reader of one event stream.
 
+    ``ends`` are the names, or types in the JSON, of events that end it besides ``[DONE]``.
     ``ended`` is whether the end marker has passed; ``dropped`` how many events were larger than
     ``limits.EVENT_MAX`` bytes of data.
     """
@@ -42,16 +63,23 @@ class EventScanner:
     __slots__ = (
         "_after_cr",
         "_begin",
+        "_closing",
         "_data",
+        "_ends",
         "_line",
         "_skip_event",
         "_skip_line",
         "dropped",
         "ended",
+        "named",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, ends: Set[bytes] = frozenset()) -> None:
+        self._ends = ends
+        self._closing = False  # the event under way has the name of one that ends the stream
         self.ended = False
+        self.named = False
+        """Whether events came with names."""
         self.dropped = 0
         self._begin: bytes | None = b""  # what may yet become a BOM; None once that is decided
         self._after_cr = False  # the last byte was a CR: an LF now is the same line end
@@ -74,6 +102,32 @@ class EventScanner:
             self._end_line(b"", events)
         self._dispatch(events)
         return events
+
+    @property
+    def between(self) -> bool:
+        """Whether no event is under way."""
+        return not (self._line or self._data or self._skip_line or self._skip_event)
+
+    @property
+    def pending(self) -> int:
+        """Bytes of an event under way whose data might be whole: it ends with a brace."""
+        last = self._line[-1:] or self._data[-2:-1]
+        return len(self._data) + len(self._line) if last == b"}" else 0
+
+    def looks_last(self) -> bool:
+        """Tell whether the event under way would end the stream if its data were complete."""
+        line = self._line
+        data = self._data + line[len(_FIELD) :] if line.startswith(_FIELD) else self._data
+        return _kind_of(data) is not None if self._closing else self.is_last(data)
+
+    def is_last(self, data: bytes | bytearray) -> bool:
+        """Tell by its data whether an event ends the stream; its name shows in ``ended``."""
+        if b'"type"' not in data:
+            return False
+        for name in self._ends:
+            if name in data:  # most do not even mention one
+                return _kind_of(data) in self._ends
+        return False
 
     def _read(self, part: bytes, events: list[bytes]) -> None:
         if self._begin is not None:
@@ -132,6 +186,9 @@ class EventScanner:
         elif line == b"data":
             data = b""
         else:
+            if line.startswith(_NAME):
+                self.named = True
+                self._closing = line[len(_NAME) :].strip() in self._ends
             return  # a comment or another field
         self._look_for_marker(line)
         if self._skip_event:
@@ -154,6 +211,8 @@ class EventScanner:
 
     def _dispatch(self, events: list[bytes]) -> None:
         self._skip_event = False
+        self.ended |= self._closing
+        self._closing = False
         if self._data:
             data = bytes(self._data[:-1])
             self._data = bytearray()

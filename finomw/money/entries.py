@@ -82,6 +82,11 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     call: CallDetail | None = None
 
 
+def hold_of(entry: Entry) -> str:
+    """Return the id of the hold that a call's entry is about."""
+    return entry.source_id.partition("/")[0]
+
+
 def check_entry(entry: Entry) -> None:
     """Raise unless the entry has the sign of its kind, a name, and an amount within bounds."""
     kind, amount = entry.kind, entry.amount

@@ -51,6 +51,7 @@ class Explanation(msgspec.Struct, frozen=True):
 def explain(prices: PriceList, counts: Counts, used: Counts) -> Explanation:
     """Explain ``prices.price(counts, used)``; raises what that raises."""
     total = prices.price(counts, used)
+    counts, used = prices.folded(counts), prices.folded(used)
     lines = tuple(_lines(prices, counts, used))
     exact = sum((line.amount for line in lines), Fraction(0))
     minimum = Fraction(prices.minimum, prices.denominator)
@@ -75,7 +76,8 @@ def _lines(prices: PriceList, counts: Counts, used: Counts) -> Iterator[Line]:
         else:
             parts = prices.scale(meter).parts(count, units(used, meter))
         for part in parts:
-            tier = _tier(part) if meter in prices.tiered_meters else ""
+            tiered = numerator is None and meter in prices.tiered_meters
+            tier = _tier(part) if tiered else ""
             rate = _rate(Fraction(part.rate, prices.denominator), part.block)
             yield Line(meter, part.units, tier, rate, Fraction(part.cost, prices.denominator))
 

@@ -8,6 +8,7 @@ with its path in the file, all of it at once. What else can be wrong in a plan w
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import msgspec
 
@@ -68,11 +69,19 @@ class PricePlan(msgspec.Struct, frozen=True):
         return self.unpriced
 
 
-def compile_plan(name: str, plan: Plan, problems: list[Problem]) -> PricePlan | None:
+Parents: TypeAlias = Mapping[str, Mapping[str, str]]
+"""For each route, the meters that are parts of others, and of which."""
+
+
+def compile_plan(
+    name: str, plan: Plan, problems: list[Problem], parents: Parents | None = None
+) -> PricePlan | None:
     """Return the plan with its amounts read; None, and why in ``problems``, if one is wrong."""
     before = len(problems)
     path = join("plans", name)
-    quotas = compile_quotas(join(path, "quotas"), plan.quotas, problems)
+    parents = parents or {}
+    every = {meter: of for found in parents.values() for meter, of in found.items()}
+    quotas = compile_quotas(join(path, "quotas"), plan.quotas, problems, every)
     unpriced = {REST: PriceList.free()} if plan.unpriced == "free" else {}
     routes = {}
     for route, versions in plan.prices.items():
@@ -80,7 +89,10 @@ def compile_plan(name: str, plan: Plan, problems: list[Problem]) -> PricePlan | 
         routes[str(route)] = tuple(
             RoutePrices(
                 version.by,
-                {**unpriced, **_compile_lists(where, plan, version, problems)},
+                {
+                    **unpriced,
+                    **_compile_lists(where, plan, version, problems, parents.get(route, {})),
+                },
                 version.valid_from,
             )
             for version in versions
@@ -98,7 +110,11 @@ def compile_plan(name: str, plan: Plan, problems: list[Problem]) -> PricePlan | 
 
 
 def _compile_lists(
-    route_path: str, plan: Plan, version: RoutePrice, problems: list[Problem]
+    route_path: str,
+    plan: Plan,
+    version: RoutePrice,
+    problems: list[Problem],
+    parents: Mapping[str, str],
 ) -> dict[str, PriceList]:
     return {
         value: PriceList.of(
@@ -107,6 +123,7 @@ def _compile_lists(
             minimum=_read_minimum(prices, path, problems),
             period=Per[plan.period.upper()],
             valid_from=version.valid_from,
+            parents=parents,
         )
         for value, path, prices in version.at(route_path)
     }

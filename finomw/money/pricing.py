@@ -7,6 +7,9 @@ rounded by the plan's rounding. With ``up`` a call that used something at a pric
 therefore never costs nothing. A list's version names all that makes its prices, so that a record
 can say by which price it was charged.
 
+A meter that is a part of another is priced as that one where it has no price here: with it, as if
+nobody had told them apart. A hold is made for a meter and its parts together, at the dearest.
+
 How much a customer used so far in the period is given from outside. Between a call's hold and its
 settlement other calls may settle, so a hold needs the worst price over all of that: ``worst``.
 """
@@ -15,9 +18,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from fractions import Fraction
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -32,6 +35,7 @@ from finomw.types import Counts, Micros, UnixMicroseconds
 Rounding: TypeAlias = Literal["up", "down", "half_up"]
 
 _VERSION_DIGITS: Final = 12
+_NONE: Final[Mapping[str, str]] = {}
 
 
 class PriceList(msgspec.Struct, frozen=True):
@@ -51,6 +55,10 @@ class PriceList(msgspec.Struct, frozen=True):
     rounding: Rounding
     tiered_meters: frozenset[str]
     """The meters whose price depends on the usage so far, which must be counted."""
+    folds: Mapping[str, str]
+    """Meters that are added to another before it is priced, and to which."""
+    parts: Mapping[str, tuple[str, ...]]
+    """The parts of a meter that have prices of their own, where some have."""
     version: str
     """The first 12 hex digits of a SHA-256 over all that makes a price."""
 
@@ -63,15 +71,18 @@ class PriceList(msgspec.Struct, frozen=True):
         minimum: Rate = Fraction(0),
         period: Per = Per.MONTH,
         valid_from: UnixMicroseconds | None = None,
+        parents: Mapping[str, str] = _NONE,
     ) -> PriceList:
         """Return the list of these prices; their order does not matter.
 
         ``period`` is what tiers count by. It and ``valid_from`` are only named in the version.
+        ``parents`` are the meters that are parts of others, and of which.
         """
         rates = [rate for price in prices.values() for rate in rates_of(price)]
         denominator = math.lcm(minimum.denominator, *(rate.denominator for rate in rates))
         addends = {"up": denominator - 1, "down": 0, "half_up": denominator // 2}
         tiered = frozenset(meter for meter, price in prices.items() if isinstance(price, Tiers))
+        family = Family.of(prices, parents)
         lines = [f"rounding {rounding}"]
         if minimum:
             lines.append(f"minimum {minimum}")
@@ -80,6 +91,7 @@ class PriceList(msgspec.Struct, frozen=True):
         if valid_from is not None:
             lines.append(f"valid_from {valid_from}")
         lines += sorted(f"{meter} {price_text(price)}" for meter, price in prices.items())
+        lines += sorted(f"{meter} as {parent}" for meter, parent in family.folds.items())
         return cls(
             numerators={
                 meter: int(price * denominator)
@@ -96,7 +108,9 @@ class PriceList(msgspec.Struct, frozen=True):
             denominator=denominator,
             addend=addends[rounding],
             rounding=rounding,
-            tiered_meters=tiered,
+            tiered_meters=family.counted(tiered),
+            folds=family.folds,
+            parts=family.parts,
             version=_digest(lines),
         )
 
@@ -122,15 +136,18 @@ class PriceList(msgspec.Struct, frozen=True):
         Unpriced
             A count's meter has no price here.
         InvalidValue
-            The price is above ``limits.AMOUNT_MAX``.
+            The price is above ``limits.AMOUNT_MAX``, or a meter with its parts above
+            ``limits.COUNT_MAX``.
         InvariantBroken
             A count is not an integer from 0 to ``limits.COUNT_MAX``, or usage none from 0.
         """
+        if self.folds:
+            counts, used = self.folded(counts), self.folded(used)
         numerators = self.numerators
         total = 0
         for meter, count in counts.items():
             if type(count) is not int or not 0 <= count <= limits.COUNT_MAX:
-                raise _no_count(meter, count)
+                raise self._no_count(meter, count)
             numerator = numerators.get(meter)
             if numerator is None:
                 total += self.scale(meter).cost(count, units(used, meter))
@@ -144,21 +161,47 @@ class PriceList(msgspec.Struct, frozen=True):
         It is that of the dearest counts up to ``ceiling``, at the dearest usage from ``used`` to
         ``used + others``, for each meter: exactly the highest, so it is reached. ``others`` are
         the counts of the customer's other open holds, of which any may settle before this call.
+        A ceiling is that of a meter and its parts together: at the dearest rate of them, or where
+        some have tiers or packages, for each of them, which may be more than is ever reached.
 
         Raises as ``price`` does.
         """
-        tiered = self.tiered_meters
-        if not tiered:
+        if not self.tiered_meters and not self.parts:
             return self.price(ceiling, used)  # which rises with each count
+        if self.folds:
+            ceiling, used, others = map(self.folded, (ceiling, used, others))
         total = 0
         for meter, count in ceiling.items():
             if type(count) is not int or not 0 <= count <= limits.COUNT_MAX:
-                raise _no_count(meter, count)
-            if meter in self.numerators:
-                total += count * self.numerators[meter]
+                raise self._no_count(meter, count)
+            family = (meter, *self.parts.get(meter, ()))
+            if all(each in self.numerators for each in family):
+                total += count * max(self.numerators[each] for each in family)
             else:
-                total += self.scale(meter).worst(count, units(used, meter), units(others, meter))
+                total += sum(self._worst(meter, each, count, used, others) for each in family)
         return self._rounded(total, ceiling)
+
+    def _worst(self, held: str, meter: str, count: int, used: Counts, others: Counts) -> int:
+        """Return the worst of up to ``count`` units of a meter that is held with ``held``."""
+        if meter in self.numerators:
+            return count * self.numerators[meter]
+        more = units(others, meter) + (units(others, held) if held != meter else 0)
+        return self.scale(meter).worst(count, units(used, meter), more)
+
+    def folded(self, counts: Counts) -> Counts:
+        """Return the counts as they are priced: what has no price with what it is a part of."""
+        rest: Counts = {}
+        for meter, count in counts.items():
+            if type(count) is not int or count < 0:
+                raise _no_count(meter, count)
+            into = self.folds.get(meter, meter)
+            rest[into] = rest.get(into, 0) + count
+        return rest
+
+    def _no_count(self, meter: str, count: object) -> InvalidValue | InvariantBroken:
+        if type(count) is int and count > 0 and meter in self.folds.values():
+            return InvalidValue(f"{meter} and its parts are more than {limits.COUNT_MAX}")
+        return _no_count(meter, count)
 
     def scale(self, meter: str) -> Scale:
         """Return the scale of a meter that has more than a rate; raises `Unpriced` without one."""
@@ -175,6 +218,43 @@ class PriceList(msgspec.Struct, frozen=True):
             most = to_usd(limits.AMOUNT_MAX)
             raise InvalidValue(f"the price of one call is above the largest amount, {most} dollars")
         return micros
+
+
+class Family(NamedTuple):
+    """Which meters of a list are priced with others, and which apart though held with others."""
+
+    folds: Mapping[str, str]
+    parts: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, prices: Collection[str], parents: Mapping[str, str]) -> Family:
+        """Work out both for the meters that have ``prices``."""
+        folds: dict[str, str] = {}
+        parts: dict[str, list[str]] = {}
+        for meter in parents:
+            above = _above(meter, parents)
+            priced = next((each for each in above if each in prices), None)
+            if meter not in prices and priced is not None:
+                folds[meter] = priced
+            elif meter in prices:
+                for each in above:
+                    parts.setdefault(each, []).append(meter)
+        return cls(folds, {meter: tuple(sorted(found)) for meter, found in parts.items()})
+
+    def counted(self, tiered: frozenset[str]) -> frozenset[str]:
+        """Return the meters whose usage has to be counted where these have tiers."""
+        folded = {meter for meter, into in self.folds.items() if into in tiered}
+        above = {meter for meter, found in self.parts.items() if not tiered.isdisjoint(found)}
+        return tiered | folded | above
+
+
+def _above(meter: str, parents: Mapping[str, str]) -> list[str]:
+    """Return what a meter is a part of, the nearest first."""
+    found: list[str] = []
+    while (parent := parents.get(meter)) is not None:
+        found.append(parent)
+        meter = parent
+    return found
 
 
 def units(usage: Counts, meter: str) -> int:

@@ -7,6 +7,7 @@ the funding walk.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -15,6 +16,8 @@ from finomw.config.wording import join
 from finomw.errors import InvalidValue, InvariantBroken, Problem
 from finomw.money.micros import amount
 from finomw.money.periods import Per
+
+_NONE: Final[Mapping[str, str]] = {}
 
 
 class Quota(msgspec.Struct, frozen=True):
@@ -33,9 +36,16 @@ class Quota(msgspec.Struct, frozen=True):
 
 
 def compile_quotas(
-    path: str, quotas: Mapping[str, PlanQuota], problems: list[Problem]
+    path: str,
+    quotas: Mapping[str, PlanQuota],
+    problems: list[Problem],
+    parents: Mapping[str, str] = _NONE,
 ) -> tuple[Quota, ...]:
-    """Return the quotas in their order, without those whose amount is wrong: see ``problems``."""
+    """Return the quotas in their order, without those whose amount is wrong: see ``problems``.
+
+    ``parents`` are the meters that are parts of others, and of which: a quota covers the parts of
+    its meters as well.
+    """
     compiled = []
     for name, quota in quotas.items():
         money = quota.meters == (COST,)
@@ -48,7 +58,16 @@ def compile_quotas(
                 continue
         if units is None:
             raise InvariantBroken(f"{join(path, name)}: no amount, and not found by the checks")
-        meters = () if money else quota.meters
+        meters = () if money else _with_parts(quota.meters, parents)
         per = Per[quota.per.upper()]
         compiled.append(Quota(name, meters, units, money, per, quota.roll_over))
     return tuple(compiled)
+
+
+def _with_parts(meters: tuple[str, ...], parents: Mapping[str, str]) -> tuple[str, ...]:
+    """Return meters, each followed by its parts and their parts."""
+    found: list[str] = []
+    for meter in meters:
+        parts = tuple(part for part, parent in parents.items() if parent == meter)
+        found += (meter, *_with_parts(parts, parents))
+    return tuple(found)

@@ -17,7 +17,8 @@ from typing import NamedTuple
 import msgspec
 
 from finomw.errors import InvalidValue, NotFound, quoted
-from finomw.money.funding import Parts
+from finomw.money import steps
+from finomw.money.funding import Parts, Spent
 from finomw.store.env import Environment, Table, Txn
 from finomw.types import (
     Counts,
@@ -30,6 +31,7 @@ from finomw.types import (
     PlanName,
     RouteName,
     UnixMicroseconds,
+    UsageStatus,
     WorkerId,
 )
 
@@ -42,12 +44,30 @@ NOBODY = WorkerId(0)
 """The worker of explicit holds."""
 
 
+class Step(msgspec.Struct, frozen=True, array_like=True):
+    """How far a call under way was settled in steps.
+
+    ``counts`` are all so far, ``price`` in micros their price at the usage ``used``: what the call
+    costs if it ends here. ``spent`` is what steps took, ``booked`` the counts that they charged:
+    fewer, where the last steps only recorded theirs.
+    """
+
+    counts: Counts
+    usage: UsageStatus
+    note: str
+    price: Micros
+    used: Counts
+    booked: Counts
+    spent: Spent
+
+
 class HoldRow(msgspec.Struct, frozen=True, array_like=True):
     """One hold: ``parts`` of the customer's sources, for at most the counts in ``ceiling``.
 
     ``counted`` are the units that the customer's usage reckons with while the hold is open.
     ``used`` and ``others`` are the usage and the other holds' counts that its worst case reckoned
-    with. ``steps`` counts the entries that made it what it is: one, and one for each extension.
+    with. ``steps`` counts the entries that made it what it is: one, one for each extension, and one
+    for each settlement in steps; ``step`` is the last of these, and ``parts`` what they left.
     ``settle_price`` is set where the ceiling is exactly what will be used.
     ``started`` says that a part of the answer may have reached the client. ``ended``, ``charged``
     (micros) and ``counts`` are set exactly when ``state`` is not open.
@@ -76,6 +96,24 @@ class HoldRow(msgspec.Struct, frozen=True, array_like=True):
     ended: UnixMicroseconds | None = None
     charged: Micros | None = None
     counts: Counts | None = None
+    step: Step | None = None
+
+    @property
+    def settled(self) -> Micros | None:
+        """Micros charged so far: by steps, and when it has ended in all; ``None`` for nothing."""
+        if self.charged is not None or self.step is None:
+            return self.charged
+        return self.step.spent.wallet + self.step.spent.credit
+
+    @property
+    def spent(self) -> Spent:
+        """What steps took so far."""
+        return steps.nothing_of(self.parts) if self.step is None else self.step.spent
+
+    @property
+    def whole(self) -> Parts:
+        """The parts before any step took of them."""
+        return self.parts if self.step is None else steps.whole(self.parts, self.step.spent)
 
     @property
     def amount(self) -> Micros:

@@ -59,10 +59,33 @@ class ModelLedger(ModelBooks):
         """Note that the answer has begun; raises `NotFound`."""
         self._need(name).started = True
 
+    def step(self, name: str, counts: Counts, record: bool) -> Micros:
+        """Charge counts of a call under way, or note them; return all that was charged so far.
+
+        Raises `NotFound`, and `InvalidValue` for a hold that belongs to nobody.
+        """
+        hold = self._need(name)
+        if hold.expires is not None:
+            raise InvalidValue(name)
+        price = self._price_now(hold, _uncovered(_first_parts(hold), counts))
+        hold.last = (counts, price)
+        if not (record or hold.counted):
+            more = self._more(hold, counts, price)
+            given = [0, 0]
+            for place, fund in enumerate(Fund):
+                given[place] = min(more[fund], hold.fund(fund))
+                hold.within[fund] = hold.within.get(fund, 0) + given[place]
+            hold.wallet -= given[0]
+            hold.credit -= given[1]
+            self._book(hold, "hold_release", (given[0], given[1]))
+            self._charge(hold, more[Fund.WALLET], more[Fund.CREDIT])
+        return sum(hold.charged.values())
+
     def settle(self, name: str, counts: Counts) -> Micros:
         """End a hold and charge for counts; return the micros charged. Raises `NotFound`."""
         hold = self._need(name)
-        return self._settle(name, counts, self._price_now(hold, _uncovered(hold.parts, counts)))
+        price = self._price_now(hold, _uncovered(_first_parts(hold), counts))
+        return self._settle(name, counts, price)
 
     def settle_whole(self, name: str) -> Micros:
         """End a hold and charge all of it; return the micros charged."""
@@ -71,12 +94,16 @@ class ModelLedger(ModelBooks):
         for part in hold.parts:
             self._use(hold, part, part.amount)
         self._count(hold, hold.counted)
-        return self._charge(hold, hold.wallet, hold.credit)
+        self._charge(hold, hold.wallet, hold.credit)
+        return sum(hold.charged.values())
 
-    def release(self, name: str) -> None:
-        """End a hold and give it back; raises `NotFound`."""
-        self._need(name)
+    def release(self, name: str) -> bool:
+        """End a hold and give back what it has; return whether steps charged of it before."""
+        hold = self._need(name)
         self._end(name)
+        if hold.charged:
+            self._charge(hold, 0, 0)
+        return bool(hold.charged)
 
     def extend(
         self, name: str, expires: UnixMicroseconds, ceiling: Counts | None, buffer: Micros
@@ -113,7 +140,9 @@ class ModelLedger(ModelBooks):
         dead += [n for n, hold in self.holds.items() if hold.owner is None and _over(hold, now)]
         for name in dead:
             hold = self.holds[name]
-            if hold.settle_price is not None:
+            if hold.last is not None:
+                self._settle(name, *hold.last)
+            elif hold.settle_price is not None:
                 self._settle(name, hold.ceiling, hold.settle_price)
             elif hold.started or hold.on_crash is OnCrash.SETTLE:
                 self.settle_whole(name)
@@ -215,27 +244,45 @@ class ModelLedger(ModelBooks):
 
     def _settle(self, name: str, counts: Counts, price: Micros) -> Micros:
         hold = self._need(name)
-        if hold.cap:
-            price = min(price, hold.amount)
         self._end(name)
+        first = _first_parts(hold)
+        more = self._more(hold, counts, price)
+        self._count(hold, _only(_uncovered(first, counts), tuple(hold.counted)))
+        self._charge(hold, more[Fund.WALLET], more[Fund.CREDIT])
+        return sum(hold.charged.values())
+
+    def _more(self, hold: ModelHold, counts: Counts, price: Micros) -> dict[Fund, Micros]:
+        """Use quotas for counts, beyond what steps used; return what each fund has to pay more."""
+        first = _first_parts(hold)
+        gave = {fund: hold.fund(fund) + hold.within.get(fund, 0) for fund in Fund}
+        if hold.cap:
+            price = min(
+                price, sum(gave.values()) + sum(part.amount for part in first if part.money)
+            )
+        taken = hold.taken or [0] * len(first)
         rest = counts
-        for part in hold.parts:
+        for place, part in enumerate(first):
             if part.money:
                 used = min(price, part.amount)
                 price -= used
             else:
                 used, rest = _cover(rest, part.meters, part.amount)
-            self._use(hold, part, used)
-        self._count(hold, _only(rest, tuple(hold.counted)))
+            more = max(0, used - taken[place])
+            self._use(hold, part, more)
+            taken[place] += more
+            hold.parts[place] = part._replace(amount=part.amount - taken[place])
+        hold.taken = taken
         paid = {Fund.WALLET: 0, Fund.CREDIT: 0}
         for fund in hold.order:
-            paid[fund] = min(price, hold.fund(fund))
+            paid[fund] = min(price, gave[fund])
             price -= paid[fund]
         paid[hold.order[-1] if hold.order else Fund.WALLET] += price
-        return self._charge(hold, paid[Fund.WALLET], paid[Fund.CREDIT])
+        return {fund: max(0, paid[fund] - hold.charged.get(fund, 0)) for fund in Fund}
 
-    def _charge(self, hold: ModelHold, wallet: Micros, credit: Micros) -> Micros:
+    def _charge(self, hold: ModelHold, wallet: Micros, credit: Micros) -> None:
         account = self.customers[hold.customer]
+        for fund, amount in ((Fund.WALLET, wallet), (Fund.CREDIT, credit)):
+            hold.charged[fund] = hold.charged.get(fund, 0) + amount
         left = wallet
         for grant in account.lots() if wallet else ():
             used = min(left, grant.unspent)
@@ -246,7 +293,6 @@ class ModelLedger(ModelBooks):
         if credit:
             account.book("settlement", Fund.CREDIT, -credit)
         self.judge(hold.customer)
-        return wallet + credit
 
     def _end(self, name: str) -> None:
         hold = self.holds.pop(name)
@@ -284,6 +330,14 @@ def _cover(counts: Counts, meters: Sequence[str], units: int) -> tuple[int, Coun
             rest[meter] -= 1
             given += 1
     return given, rest
+
+
+def _first_parts(hold: ModelHold) -> list[ModelPart]:
+    """Return a hold's parts as they were before any step took of them."""
+    taken = hold.taken or [0] * len(hold.parts)
+    return [
+        part._replace(amount=part.amount + t) for part, t in zip(hold.parts, taken, strict=True)
+    ]
 
 
 def _uncovered(parts: Sequence[ModelPart], counts: Counts) -> Counts:

@@ -90,6 +90,14 @@ class ModelHold:
     expires: UnixMicroseconds | None = None
     settle_price: Micros | None = None
     started: bool = False
+    last: tuple[Counts, Micros] | None = None
+    """Counts and price of the last step."""
+    taken: list[int] = field(default_factory=list)
+    """What steps took of each part."""
+    within: dict[Fund, Micros] = field(default_factory=dict)
+    """And of what each fund gave."""
+    charged: dict[Fund, Micros] = field(default_factory=dict)
+    """And charged to it, which is more where it is an overrun."""
 
     def fund(self, fund: Fund) -> Micros:
         """Return what a fund gives."""

@@ -49,6 +49,7 @@ NOTHING = Ended(0, None, "no answer began", {})
 FLAT_WHOLE = Ended(FLAT, UsageStatus.KNOWN, "", {"requests": 1})
 FAILED = Ended(0, None, "the answer failed with status 500", {})
 EMPTY = Ended(0, None, "the answer has no body", {})
+UNDELIVERED = Ended(0, None, "nothing was delivered", {})
 FLAT_CUT = Ended(FLAT, UsageStatus.PARTIAL, "", {"requests": 1})
 
 
@@ -96,12 +97,13 @@ CUTS: list[tuple[str, list[Message], int, Ended]] = [
     ("/flat", JSON_PARTS, 2, NOTHING),
     ("/flat", JSON_PARTS, 3, FLAT_WHOLE),
     ("/chat_small", [start(), body(b"x" * 65, True), body()], 2, WHOLE_HOLD),
-    ("/chat", OTHER_PARTS, 1, WHOLE_HOLD),
+    ("/chat", OTHER_PARTS, 1, UNDELIVERED),
     ("/chat", OTHER_PARTS, 2, WHOLE_HOLD),
     ("/chat", OTHER_PARTS, 3, MISSING),
-    ("/flat", OTHER_PARTS, 1, FLAT_CUT),
+    ("/flat", OTHER_PARTS, 1, UNDELIVERED),
+    ("/flat", OTHER_PARTS, 2, FLAT_CUT),
     ("/flat", OTHER_PARTS, 3, FLAT_WHOLE),
-    ("/chat", SSE_PARTS, 1, WHOLE_HOLD),
+    ("/chat", SSE_PARTS, 1, UNDELIVERED),
     ("/chat", SSE_PARTS, 2, WHOLE_HOLD),
     ("/chat", SSE_PARTS, 3, PARTIAL),
     ("/chat", SSE_PARTS, 4, KNOWN),
@@ -183,10 +185,10 @@ def test_a_call_cancelled_while_the_app_works_ends_once(
         ("/chat", JSON_PARTS, 0, KNOWN),
         ("/chat", JSON_PARTS, 2, KNOWN),
         ("/flat", JSON_PARTS, 0, FLAT_WHOLE),
-        ("/chat", OTHER_PARTS, 0, WHOLE_HOLD),
+        ("/chat", OTHER_PARTS, 0, UNDELIVERED),
         ("/chat", OTHER_PARTS, 1, WHOLE_HOLD),
         ("/chat", OTHER_PARTS, 2, MISSING),
-        ("/chat", SSE_PARTS, 0, WHOLE_HOLD),
+        ("/chat", SSE_PARTS, 0, UNDELIVERED),
         ("/chat", SSE_PARTS, 1, WHOLE_HOLD),
         ("/chat", SSE_PARTS, 2, PARTIAL),
         ("/chat", SSE_PARTS, 3, KNOWN),
@@ -312,16 +314,17 @@ def leaving(messages: list[Message], then: Callable[[], Awaitable[None]]) -> Any
     ("path", "messages", "expected"),
     [
         ("/chat", [], NOTHING),
-        ("/chat", JSON_PARTS[:1], WHOLE_HOLD),
-        ("/chat", JSON_PARTS[:2], WHOLE_HOLD),
-        ("/flat", JSON_PARTS[:2], FLAT_CUT),
-        ("/chat_none", JSON_PARTS[:2], Ended(0, None, "usage missing", {})),
+        ("/chat", JSON_PARTS[:1], UNDELIVERED),
+        ("/chat", JSON_PARTS[:2], UNDELIVERED),
+        ("/flat", JSON_PARTS[:2], UNDELIVERED),
+        ("/flat", OTHER_PARTS[:2], FLAT_CUT),
+        ("/chat_none", OTHER_PARTS[:2], Ended(0, None, "usage missing", {})),
         ("/chat", SSE_PARTS[:2], WHOLE_HOLD),
         ("/chat", SSE_PARTS[:3], PARTIAL),
     ],
 )
 @pytest.mark.parametrize("then", [raises, cancels_itself, returns])
-def test_work_for_a_client_who_left_is_not_free(
+def test_what_a_client_who_left_got_is_not_free(
     shop: Shop,
     path: str,
     messages: list[Message],
@@ -377,7 +380,7 @@ def test_a_server_that_refuses_a_message_ends_the_call_once(shop: Shop, index: i
         assert server.messages == SSE_PARTS[:index]
 
     run(main())
-    assert shop.ended() == [WHOLE_HOLD, WHOLE_HOLD, PARTIAL, KNOWN, KNOWN][index]
+    assert shop.ended() == [UNDELIVERED, WHOLE_HOLD, PARTIAL, KNOWN, KNOWN][index]
 
 
 def test_a_refusal_that_cannot_be_sent_is_not_sent_twice(shop: Shop) -> None:

@@ -22,7 +22,8 @@ from asgi_shop import (
     used,
 )
 
-from finomw.asgi.ending import Answer, Charge, decide
+from finomw.asgi.ending import WHOLE_HOLD, Answer, Charge, decide
+from finomw.asgi.estimation import Passed
 from finomw.asgi.rules import Rule, compile_config
 from finomw.config.load import parse
 from finomw.metering.usage import Usage
@@ -41,18 +42,22 @@ def rule(path: str) -> Rule:
     return found.rule
 
 
+COUNTS = {"tokens": 1}
+
+
 def price(usage: UsageStatus = KNOWN) -> Charge:
-    return Charge(False, usage)
+    return Charge(COUNTS, usage)
 
 
 def hold(usage: UsageStatus) -> Charge:
-    return Charge(True, usage)
+    return Charge(None, usage, WHOLE_HOLD)
 
 
 ERROR = "error"
 NONE = "no answer began"
 FAILED = "the answer failed with status {}"
 EMPTY = "the answer has no body"
+UNDELIVERED = "nothing was delivered"
 
 TABLE: list[tuple[str, UsageStatus | str, int | None, str, Charge | str]] = [
     # rule, usage (or an error object), status, how the answer came, what is charged
@@ -75,6 +80,13 @@ TABLE: list[tuple[str, UsageStatus | str, int | None, str, Charge | str]] = [
     ("/chat", MISSING, 200, "whole", hold(MISSING)),
     ("/chat", INVALID, 200, "whole", hold(INVALID)),
     ("/chat", MISSING, 200, "cut", hold(PARTIAL)),
+    ("/chat", MISSING, 200, "blank", EMPTY),
+    ("/chat", MISSING, 200, "before", UNDELIVERED),
+    ("/chat", KNOWN, 200, "before", price(PARTIAL)),
+    ("/chat_none", MISSING, 200, "before", UNDELIVERED),
+    ("/flat", KNOWN, 200, "before", UNDELIVERED),
+    ("/flat", KNOWN, 200, "blank", price()),
+    ("/chat_errors", MISSING, 500, "before", UNDELIVERED),
     ("/chat", INVALID, 200, "cut", hold(INVALID)),
     ("/chat_none", MISSING, 200, "whole", "usage missing"),
     ("/chat_none", INVALID, 200, "whole", "usage invalid"),
@@ -101,15 +113,17 @@ def test_every_row_of_the_table_holds(
         usage, error = KNOWN if charged_rule.flat else MISSING, True
     else:
         error = False
-    ending = Answer(status, came == "empty", came != "cut")
-    counts = dict.fromkeys(charged_rule.measured, 1) if usage is KNOWN else {}
-    assert decide(charged_rule, Usage(counts, usage, error), ending) == charged
+    size = 0 if came in ("empty", "blank", "before") else 9
+    ending = Answer(status, came == "empty", came not in ("cut", "before"), Passed(size, 0))
+    counts = COUNTS if usage is KNOWN else {}
+    assert decide(charged_rule, Usage(counts, usage, error), ending, {"tokens": 100}) == charged
 
 
 def test_a_failed_answer_whose_counts_are_all_0_is_not_charged() -> None:
     nothing = Usage(dict.fromkeys(rule("/chat").measured, 0), KNOWN, error=False)
-    assert decide(rule("/chat"), nothing, Answer(500, False, True)) == FAILED.format(500)
-    assert decide(rule("/chat"), nothing, Answer(200, False, True)) == price()
+    failed, whole = Answer(500, False, True, Passed(9, 0)), Answer(200, False, True, Passed(9, 0))
+    assert decide(rule("/chat"), nothing, failed, {}) == FAILED.format(500)
+    assert decide(rule("/chat"), nothing, whole, {}) == Charge({"tokens": 0}, KNOWN)
 
 
 CHAT_PRICE = 7 * TOKEN
@@ -137,13 +151,14 @@ def ended(charged: int, usage: UsageStatus | None, note: str, counts: object = N
         ("/chat", answer(used(-1)), ended(HOLD, INVALID, ESTIMATED)),
         ("/chat", answer(used("7")), ended(HOLD, INVALID, ESTIMATED)),
         ("/chat", answer(used(7.5)), ended(HOLD, INVALID, ESTIMATED)),
-        ("/chat", answer(used(2**53 + 1)), ended(HOLD, INVALID, ESTIMATED)),
+        ("/chat", answer(used(2**53 + 2)), ended(HOLD, INVALID, ESTIMATED)),
         ("/chat", answer(used(True)), ended(HOLD, INVALID, ESTIMATED)),
-        ("/chat", answer([1]), ended(HOLD, INVALID, ESTIMATED)),
+        ("/chat", answer([1]), ended(HOLD, MISSING, ESTIMATED)),
+        ("/chat", answer([{"usage": 1}]), ended(HOLD, INVALID, ESTIMATED)),
         ("/chat", answer({}, 500), ended(0, None, FAILED.format(500))),
         ("/chat", answer({}, 404), ended(0, None, FAILED.format(404))),
         ("/chat", answer(ERROR_OBJECT), ended(0, None, FAILED.format(200))),
-        ("/chat", [start(), body()], ended(HOLD, MISSING, ESTIMATED)),
+        ("/chat", [start(), body()], ended(0, None, EMPTY)),
         ("/chat", [start(), body(b"{")], ended(HOLD, INVALID, ESTIMATED)),
         ("/chat", [start(200, HTML), body(b"x")], ended(HOLD, MISSING, ESTIMATED)),
         ("/chat", [start(500, HTML), body(b"x")], ended(0, None, FAILED.format(500))),

@@ -187,7 +187,7 @@ def test_other_scopes_pass_untouched(shop: Shop, kind: str) -> None:
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             seen.extend((scope, receive, send))
 
-        scope, server = {"type": kind}, Server(shop)
+        scope, server = {"type": kind, "path": "/flat"}, Server(shop)
         await shop.middleware(app)(scope, server.receive, server.send)
         assert seen == [scope, server.receive, server.send]
         assert seen[0] is scope

@@ -84,7 +84,7 @@ def held(shop: Shop) -> int:
         ("/by_model", b'{"model": "small"}', TOKEN, "small"),
         ("/by_model", b'{"model": "large"}', 9 * TOKEN, "large"),
         ("/by_model", b'{"model": 3}', 3 * TOKEN, "3"),
-        ("/by_model", b'{"model": 3.0}', 9 * TOKEN, "3.0"),
+        ("/by_model", b'{"model": 3.0}', 3 * TOKEN, "3"),
         ("/by_model", b'{"model": null}', 9 * TOKEN, ""),
         ("/by_model", b'{"model": ["small"]}', 9 * TOKEN, ""),
         ("/by_model", b'{"model": {"a": 1}}', 9 * TOKEN, ""),
@@ -151,7 +151,6 @@ def test_a_call_without_a_price_is_refused(
         b'\xef\xbb\xbf{"model": "large"}',
         '{"model": "large"}'.encode("utf-16"),
         b'{"model": "large", "x": "\\ud800"}',
-        b'{"model": "large", "n": 1e999}',
         b"\x1f\x8b\x08\x00",
         b"--boundary\r\n",
         b"model=small",
@@ -186,6 +185,13 @@ def test_the_hold_is_the_price_of_what_is_asked_for(shop: Shop, asked: object, a
     assert holds == [amount * TOKEN]
 
 
+def test_a_number_out_of_range_matters_only_where_it_is_asked_for(shop: Shop) -> None:
+    ask(shop, "/asked", b'{"n": 1e999, "max_tokens": 50}')
+    shop.settled()
+    server = ask(shop, "/asked", b'{"max_tokens": 1e999}', served=False)
+    assert (server.status, server.problem["reason"]) == (400, "invalid_request")
+
+
 def test_who_asks_for_nothing_of_what_has_a_price_holds_one_micro(shop: Shop) -> None:
     ask(shop, "/asked", b'{"max_tokens": 0}')
     shop.settled()
@@ -194,7 +200,7 @@ def test_who_asks_for_nothing_of_what_has_a_price_holds_one_micro(shop: Shop) ->
 
 
 @pytest.mark.parametrize(
-    "asked", [-1, "100", "", 1e30, 2**53 + 1, 0.5, True, [100], {"n": 100}, -0.1, 1e300]
+    "asked", [-1, "100", "", 1e30, 2**53 + 2, 0.5, True, [100], {"n": 100}, -0.1, 1e300]
 )
 def test_an_impossible_amount_is_refused(shop: Shop, asked: object) -> None:
     server = ask(shop, "/asked", json.dumps({"max_tokens": asked}).encode(), served=False)

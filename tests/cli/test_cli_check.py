@@ -97,6 +97,23 @@ def test_check_shows_what_each_route_costs(folder: Path, call: Call) -> None:
     ]
 
 
+def test_check_verbose_shows_how_each_program_runs(folder: Path, call: Call) -> None:
+    (folder / "fino.yaml").write_text(PRICED)
+    assert "RUNS AS" not in call("check").out
+    lines = [line.split() for line in call("check", "-v").out.splitlines()]
+    assert [
+        "chat",
+        "meter",
+        "input_tokens",
+        ".usage.input",
+        "decode",
+        "of",
+        ".usage.input",
+    ] in lines
+    assert ["chat", "hold", "output_tokens", ".max_tokens", "decode", "of", ".max_tokens"] in lines
+    assert ["chat", "by", "in", "default", ".model", "decode", "of", ".model"] in lines
+
+
 def test_check_tells_programs_the_same(folder: Path, call: Call) -> None:
     (folder / "fino.yaml").write_text(PRICED)
     done = call("check", "--json")
@@ -114,8 +131,15 @@ def test_check_tells_programs_the_same(folder: Path, call: Call) -> None:
                 "name": "chat",
                 "free": False,
                 "meters": ["input_tokens", "output_tokens"],
+                "splits": {},
             },
-            {"match": "* /health", "name": "health", "free": True, "meters": []},
+            {
+                "match": "* /health",
+                "name": "health",
+                "free": True,
+                "meters": [],
+                "splits": {},
+            },
         ],
         "plans": {
             "default": TERMS

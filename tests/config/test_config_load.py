@@ -67,6 +67,9 @@ routes:
     overrun: cap
     max_request: 1
     max_body: 1GiB
+    too_large: tail
+    merge: sum
+    ends: [bye]
   - {name: search, match: "GET,POST /v1/search/{index}", meter: {requests: 1}}
   - {match: "* /health", free: true}
 """
@@ -119,6 +122,7 @@ def test_every_option_is_read() -> None:
     assert chat.hold == {"input_tokens": 4096, "output_tokens": ".max_tokens // 512"}
     assert (chat.estimate, chat.charge_errors, chat.crash) == ("none", True, OnCrash.SETTLE)
     assert (chat.max_request, chat.max_body, chat.overrun) == (1, limits.GIB, "cap")
+    assert (chat.too_large, chat.merge, chat.ends) == ("tail", "sum", ("bye",))
     assert search.match.methods == ("GET", "POST")
     assert search.match.parameters == ("index",)
     assert isinstance(health, FreeRoute)
@@ -259,7 +263,8 @@ def test_all_problems_are_told_at_once_with_their_paths() -> None:
         "plans.default.prices.d.n.package.usd: missing: expected a decimal amount in quotes"
         ' such as "0.50"',
         "routes[0].match: expected METHOD PATH such as POST /v1/items/{id} (methods in"
-        " capitals, several with commas, or *; each segment of the path literal or a {name}),"
+        " capitals, several with commas, or *; WS for WebSockets; each segment of the path literal"
+        " or a {name}),"
         ' found "POST /v1/*"',
         "routes[0].meter.Tokens: expected a meter's name in lower-case letters, digits and _,"
         ' other than by, minimum, valid_from, cost, found "Tokens"',
@@ -273,8 +278,8 @@ def test_all_problems_are_told_at_once_with_their_paths() -> None:
         "routes[4].estimate: expected hold or none, found 1",
         'routes[4].charge_errors: expected true or false, found "on"',
         "routes[5].match: missing: expected METHOD PATH such as POST /v1/items/{id} (methods"
-        " in capitals, several with commas, or *; each segment of the path literal or a"
-        " {name})",
+        " in capitals, several with commas, or *; WS for WebSockets; each segment of the path"
+        " literal or a {name})",
         "routes[5].name: missing: expected a name of 1 to 64 letters, digits, _ . -",
         "routes[5].meter: missing: expected a mapping",
     ]

@@ -391,7 +391,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
         else:
             more = 5 if how == "above" else 0
             used = {meter: most + more * counts[meter] for meter, most in hold.ceiling.items()}
-        before = hold.amount
+        before = whole(hold)
         price = self.compiled[hold.plan.name].prices.price
         done = charge.settle(self.engine, HoldId(name), price, used, UsageStatus.KNOWN)
         assert done.charged == self.model.settle(name, used)
@@ -412,11 +412,37 @@ class EngineAgainstModel(RuleBasedStateMachine):
     def release(self, which: int) -> None:
         name = self.pick(which)
         customer = self.model.holds[name].customer
-        self.model.release(name)
+        charged = sum(self.model.holds[name].charged.values())
+        stepped = self.model.release(name)
         ended = charge.release(self.engine, HoldId(name))
-        assert ended.charged == 0
+        assert ended.charged == charged
         assert ended.account.balance == self.model.balance(customer)
-        self.ended[name] = (HoldState.RELEASED, self.clock.now(), 0)
+        state = HoldState.SETTLED if stepped else HoldState.RELEASED
+        self.ended[name] = (state, self.clock.now(), charged)
+
+    @precondition(lambda self: self.model.holds)
+    @rule(which=SOMEWHERE, counts=COUNTS, record=st.sampled_from([False, False, True]))
+    def step(self, which: int, counts: Counts, record: bool) -> None:
+        name = self.pick(which)
+        price = self.compiled[self.model.holds[name].plan.name].prices.price
+        expected = outcome(lambda: self.model.step(name, counts, record))
+        done = outcome(
+            lambda: (
+                charge.step(
+                    self.engine, HoldId(name), price, counts, UsageStatus.PARTIAL, record=record
+                ).charged
+            )
+        )
+        assert done == expected
+
+    @precondition(lambda self: self.model.holds)
+    @rule(which=SOMEWHERE, counts=st.lists(COUNTS, min_size=1, max_size=4))
+    def run_long(self, which: int, counts: list[Counts]) -> None:
+        """Step a call whose counts grow, as they do."""
+        total: Counts = {}
+        for more in counts:
+            total = {meter: total.get(meter, 0) + count for meter, count in more.items()}
+            self.step(which, total, False)
 
     @precondition(lambda self: self.model.holds)
     @rule(
@@ -617,6 +643,13 @@ def plain(counts: Counts) -> Counts:
     return {meter: count for meter, count in counts.items() if count}
 
 
+def whole(hold: ModelHold) -> int:
+    """Return what a hold had before steps took of it, in micros."""
+    quotas = zip(hold.parts, hold.taken, strict=False)
+    taken = sum(used for part, used in quotas if part.money)
+    return hold.amount + taken + sum(hold.within.values())
+
+
 def check_hold(row: HoldRow, hold: ModelHold) -> None:
     parts = row.parts
     assert parts.quotas == tuple(QuotaPart(*part) for part in hold.parts)
@@ -625,6 +658,11 @@ def check_hold(row: HoldRow, hold: ModelHold) -> None:
     assert (row.used, row.others) == (hold.used, hold.others)
     assert (row.started, row.expires) == (hold.started, hold.expires)
     assert row.settle_price == hold.settle_price
+    assert (row.step is None) == (hold.last is None)
+    if row.step is not None:
+        assert (row.step.counts, row.step.price) == hold.last
+        charged = hold.charged or {Fund.WALLET: 0, Fund.CREDIT: 0}
+        assert {Fund.WALLET: row.spent.wallet, Fund.CREDIT: row.spent.credit} == charged
 
 
 TestEngineAgainstModel = EngineAgainstModel.TestCase

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from finomw.metering import documents
 from finomw.metering.documents import Document
+from finomw.metering.programs import compile_program
 
 
 @pytest.mark.parametrize(
@@ -13,26 +13,79 @@ from finomw.metering.documents import Document
     [
         b"",
         b"  \n",
-        b"NaN",
-        b'{"n": NaN}',
-        b'{"n": 1e400}',
-        b'{"n": 01}',
         b'{"a": 1',
         b"{} {}",
-        b'["\xff"]',
+        b'{"a": 1} x',
         b'"\\ud800"',
-        b"\xef\xbb\xbf{}",
         b"<html></html>",
         b"[" * 100_000,
         b"[" * 100_000 + b"]" * 100_000,
         b'{"a":' * 100_000,
     ],
 )
-def test_what_is_not_json_is_not_valid_and_reads_as_null(raw: bytes) -> None:
+def test_what_is_not_one_text_is_not_valid_and_reads_as_null(raw: bytes) -> None:
     document = Document(raw)
     assert document.valid is False
+    assert document.strict is False
     assert document.value is None
     assert document.text == "null"
+    assert document.is_error is False
+
+
+@pytest.mark.parametrize(
+    ("raw", "value"),
+    [
+        (b"NaN", None),
+        (b'{"n": NaN, "m": 1}', {"n": None, "m": 1}),
+        (b'{"n": 01}', {"n": 1}),
+        (b"\xef\xbb\xbf{}", {}),
+        (b"[" * 3000 + b"]" * 3000, ...),
+    ],
+)
+def test_what_only_jq_takes_is_valid_but_not_strict(raw: bytes, value: object) -> None:
+    document = Document(raw)
+    assert document.valid is True
+    assert document.strict is False
+    assert value is ... or document.value == value
+
+
+@pytest.mark.parametrize(
+    ("raw", "value"),
+    [
+        (b'{"n": 1e400}', {"n": 1.7976931348623157e308}),
+        (b'["\xff"]', ["\ufffd"]),
+    ],
+)
+def test_what_msgspec_skips_but_does_not_decode_is_strict(raw: bytes, value: object) -> None:
+    assert Document(raw).strict is True
+    assert Document(raw).value == value
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (b'{"error": {"code": 1}}', True),
+        (b'{"error": "no"}', True),
+        (b'{"error": {}}', False),
+        (b'{"error": { \n}}', False),
+        (b'{"error": ""}', False),
+        (b'{"error": null}', False),
+        (b'{"error": [1]}', False),
+        (b'{"error": "x", "error": {}}', False),
+        (b'{"a": NaN, "error": "x"}', True),
+        (b'[{"error": "x"}]', False),
+        (b'"error"', False),
+    ],
+)
+def test_an_error_object_is_known_by_its_error(raw: bytes, expected: bool) -> None:
+    document = Document(raw)
+    assert document.is_error is expected
+
+
+def test_an_error_object_is_known_by_what_a_program_decoded() -> None:
+    document = Document(b'{"error": "x", "a": 1}')
+    assert compile_program(".a").run(document) == 1
+    assert document.is_error is True
 
 
 def test_a_document_gives_its_value_and_its_text() -> None:
@@ -49,18 +102,3 @@ def test_null_is_valid() -> None:
 
 def test_the_last_of_repeated_members_wins() -> None:
     assert Document(b'{"n": 1, "\\u006e": 2}').value == {"n": 2}
-
-
-def test_a_document_is_decoded_once_and_only_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    decoded: list[bytes] = []
-
-    def decode(raw: bytes) -> object:
-        decoded.append(raw)
-        return {"read": len(decoded)}
-
-    monkeypatch.setattr(documents, "_decode", decode)
-    document = Document(b"{}")
-    assert decoded == []
-    assert (document.text, document.valid, document.value) == ("{}", True, {"read": 1})
-    assert document.value is document.value
-    assert decoded == [b"{}"]

@@ -13,13 +13,14 @@ from msgspec.structs import replace
 from finomw import limits
 from finomw.engine import records
 from finomw.errors import InvalidValue, InvariantBroken
+from finomw.money import steps
 from finomw.money.account import Account, After, after
 from finomw.money.entries import CALL_SOURCE, KIND_NAMES, CallDetail, Entry
 from finomw.money.funding import Spent, admit, divide_more, spend, uncovered
 from finomw.store import Store
 from finomw.store.accounts import BlockPolicy
 from finomw.store.env import Txn
-from finomw.store.holds import NOBODY, HoldRow
+from finomw.store.holds import NOBODY, HoldRow, Step
 from finomw.types import (
     Counts,
     CustomerId,
@@ -125,31 +126,18 @@ class CallRules:
     def settle(self, txn: Txn, command: records.Settle, number: int) -> After:
         """Charge the price, or all that is held, and give the rest back."""
         place, row, account = self._take(txn, command.hold)
-        spent = _spent(row, command)
-        charged = spent.wallet + spent.credit
-        detail = CallDetail(
-            row.route,
-            command.counts,
-            command.usage,
-            row.price_version,
-            row.choice,
-            spent.overrun,
-            sum(spent.quotas),
-        )
-        hold, at = command.hold, command.at
+        total = _spent(row, command)
+        charged = total.wallet + total.credit
+        spent = steps.beyond(row.spent, total)
         back = (row.parts.wallet, row.parts.credit)
-        paid = (-spent.wallet, -spent.credit)
-        entries = _entries(EntryKind.HOLD_RELEASE, hold, at, back)
-        entries += _entries(EntryKind.SETTLEMENT, hold, at, paid, note=command.note, call=detail)
+        entries = _charges(row, command, back, spent)
         if command.whole:
             used = row.counted
         else:
-            rest = uncovered(row.parts, command.counts)
+            rest = uncovered(row.whole, command.counts)
             used = {meter: rest.get(meter, 0) for meter in row.counted}
         self._give_back(txn, row, spent.quotas, used)
-        if account.lots and spent.wallet:
-            emptied = self._store.grants.use(txn, row.customer, spent.wallet)
-            account = replace(account, lots=account.lots - emptied)
+        account = self._use_lots(txn, row, account, spent.wallet)
         settled = replace(
             row,
             state=HoldState.SETTLED,
@@ -160,9 +148,51 @@ class CallRules:
         self._store.holds.end(txn, place, settled)
         return self._post(txn, row.customer, account, entries, number)._replace(charged=charged)
 
+    def step(self, txn: Txn, command: records.Step, number: int) -> After:
+        """Charge what the running total costs more than was charged so far, or note the total."""
+        store = self._store
+        place, row = store.holds.need(txn, command.hold)
+        if row.expires is not None:
+            raise InvalidValue(f"hold {command.hold} is explicit: it is settled at once")
+        if command.charge and row.counted:
+            raise InvariantBroken(f"hold {command.hold}: its price may fall, but a step charges it")
+        account = store.accounts.need(txn, row.customer)
+        total = _spent(row, command) if command.charge else row.spent
+        booked = row.step.booked if row.step is not None else {}
+        stepped = replace(
+            row,
+            parts=steps.left(row.whole, total),
+            steps=row.steps + command.charge,
+            step=Step(
+                command.counts,
+                command.usage,
+                command.note,
+                command.price,
+                command.used,
+                command.counts if command.charge else booked,
+                total,
+            ),
+        )
+        store.holds.put(txn, place, stepped)
+        charged = total.wallet + total.credit
+        if not command.charge:
+            return after(account, charged)
+        spent = steps.beyond(row.spent, total)
+        taken = (
+            row.parts.wallet - stepped.parts.wallet,
+            row.parts.credit - stepped.parts.credit,
+        )
+        still = tuple(part.amount for part in stepped.parts.quotas)
+        self._use_quotas(txn, row, still, spent.quotas)
+        account = self._use_lots(txn, row, account, spent.wallet)
+        entries = _charges(row, command, taken, spent)
+        return self._post(txn, row.customer, account, entries, number)._replace(charged=charged)
+
     def release(self, txn: Txn, command: records.Release, number: int) -> After:
         """Give everything back."""
         place, row, account = self._take(txn, command.hold)
+        if row.step is not None and row.step.booked:
+            raise InvariantBroken(f"hold {command.hold} is released, but steps charged of it")
         self._give_back(txn, row, (0,) * len(row.parts.quotas), {})
         released = replace(row, state=HoldState.RELEASED, ended=command.at, charged=0, counts={})
         self._store.holds.end(txn, place, released)
@@ -194,15 +224,29 @@ class CallRules:
 
         What a period that has ended gave is gone with it.
         """
-        quotas = self._store.quotas
-        for part, units in zip(row.parts.quotas, spent, strict=True):
-            quota = quotas.get(txn, row.customer, part.quota)
-            if quota is not None and quota.start == part.start:
-                quota = replace(quota, held=quota.held - part.amount, used=quota.used + units)
-                quotas.put(txn, row.customer, part.quota, quota)
+        self._use_quotas(txn, row, (0,) * len(spent), spent)
         if row.counted:
             returned = {meter: -count for meter, count in row.counted.items()}
             self._reckon(txn, row.customer, returned, used)
+
+    def _use_quotas(
+        self, txn: Txn, row: HoldRow, still: tuple[int, ...], spent: tuple[int, ...]
+    ) -> None:
+        """Count what was spent of a hold's quota parts, of which it keeps ``still``."""
+        quotas = self._store.quotas
+        for part, kept, units in zip(row.parts.quotas, still, spent, strict=True):
+            quota = quotas.get(txn, row.customer, part.quota)
+            if quota is not None and quota.start == part.start:
+                held = quota.held - part.amount + kept
+                quota = replace(quota, held=held, used=quota.used + units)
+                quotas.put(txn, row.customer, part.quota, quota)
+
+    def _use_lots(self, txn: Txn, row: HoldRow, account: Account, wallet: Micros) -> Account:
+        """Spend micros of the expiring grants."""
+        if not account.lots or not wallet:
+            return account
+        emptied = self._store.grants.use(txn, row.customer, wallet)
+        return replace(account, lots=account.lots - emptied)
 
     def _reckon(self, txn: Txn, customer: CustomerId, held: Counts, used: Counts) -> None:
         """Change what a customer's open holds may use, and what was used, by these counts.
@@ -232,16 +276,49 @@ class CallRules:
         return after(accounts.post(txn, customer, account, entries, number, self._policy))
 
 
-def _spent(row: HoldRow, command: records.Settle) -> Spent:
-    """Say what a settlement uses of its hold's parts."""
-    parts = row.parts
-    if command.whole:
-        return Spent(tuple(part.amount for part in parts.quotas), parts.wallet, parts.credit, 0)
+def _spent(row: HoldRow, command: records.Settle | records.Step) -> Spent:
+    """Say what a settlement uses of its hold's parts, all that earlier steps used included."""
+    parts = row.whole
+    if isinstance(command, records.Settle) and command.whole:
+        used = tuple(part.amount for part in parts.quotas)
+        return steps.together(row.spent, Spent(used, parts.wallet, parts.credit, 0))
     price = command.price
     if row.cap:
         quota_money = sum(part.amount for part in parts.quotas if part.money)
         price = min(price, parts.money + quota_money)
-    return spend(parts, command.counts, price)
+    return steps.together(row.spent, spend(parts, command.counts, price))
+
+
+def _charges(
+    row: HoldRow,
+    command: records.Settle | records.Step,
+    back: tuple[Micros, Micros],
+    spent: Spent,
+) -> list[Entry]:
+    """Return the entries of a settlement: micros out of the hold, and those that it charges.
+
+    Their counts are those that no step before charged, so that each unit stands in the ledger once.
+    """
+    counts = command.counts
+    if row.step is not None:
+        # One that fell, by a meter that is wrong, is none at all: entries take nothing back.
+        more = _sum(counts, row.step.booked, -1)
+        counts = {meter: max(0, more.get(meter, 0)) for meter in counts}
+    detail = CallDetail(
+        row.route,
+        counts,
+        command.usage,
+        row.price_version,
+        row.choice,
+        spent.overrun,
+        sum(spent.quotas),
+    )
+    step = 1 if row.step is None and isinstance(command, records.Settle) else row.steps + 1
+    hold, at, note = command.hold, command.at, command.note
+    paid = (-spent.wallet, -spent.credit)
+    entries = _entries(EntryKind.HOLD_RELEASE, hold, at, back, step=step)
+    entries += _entries(EntryKind.SETTLEMENT, hold, at, paid, step=step, note=note, call=detail)
+    return entries
 
 
 def _entries(

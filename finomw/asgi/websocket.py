@@ -1,0 +1,284 @@
+"""The state of one WebSocket: what passes, what is counted, and when the connection is charged.
+
+The hold is made before the app hears of the connection. So whoever may not or cannot pay is refused
+with an HTTP answer where the server can give one before the handshake, else by a close, which the
+client sees as 403. From the accept on every message counts as the rule says. The app's close waits
+until the charge is on disk; a client that leaves is charged when the app has returned, and may
+still be told what it used until then.
+
+A connection that comes to more than is held is closed with code 1008: before the app gets the
+client's message that would be too much, or after its own message that was. Its charge is at most
+what was held for. Every connection ends once, whatever happened; one that was never accepted is
+free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from starlette.types import Message, Receive, Scope, Send
+
+from finomw.asgi.ceiling import clipped, exceeds
+from finomw.asgi.ending import WHOLE_HOLD
+from finomw.asgi.pace import Steps
+from finomw.asgi.problems import Refused, send_refusal
+from finomw.asgi.responder import Node
+from finomw.asgi.rules import SocketRule
+from finomw.asgi.state import Call
+from finomw.engine import charge
+from finomw.engine.charge import Held
+from finomw.errors import InvalidValue, RecordingFailed
+from finomw.metering.messages import Both
+from finomw.metering.splits import apart
+from finomw.metering.usage import Usage, usage_of
+from finomw.money.pricing import PriceList
+from finomw.types import Counts, Lsn, OnCrash, UsageStatus
+
+logger = logging.getLogger("finomw")
+
+DENIAL: Final = "websocket.http.response"
+"""The extension by which a server lets a handshake be answered."""
+POLICY_VIOLATION: Final = 1008
+_CUT: Final[Message] = {
+    "type": "websocket.close",
+    "code": POLICY_VIOLATION,
+    "reason": "The most that this connection may use was reached.",
+}
+
+
+class ConnectionCut(OSError):
+    """The connection was closed at its ceiling: to the app, the client has left."""
+
+
+async def refuse_connection(scope: Scope, receive: Receive, send: Send, refused: Refused) -> None:
+    """Refuse a WebSocket before it is accepted."""
+    message = await receive()
+    if message["type"] == "websocket.connect":
+        await _deny(scope, send, refused)
+
+
+async def _deny(scope: Scope, send: Send, refused: Refused) -> None:
+    if DENIAL not in scope.get("extensions", {}):
+        await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": refused.reason})
+        return
+
+    async def send_denial(message: Message) -> None:
+        await send({**message, "type": f"websocket.{message['type']}"})
+
+    await send_refusal(send_denial, refused)
+
+
+class Connection:
+    """Stands between the app and the server for one held WebSocket: the app gets its methods."""
+
+    def __init__(
+        self,
+        node: Node,
+        prices: PriceList,
+        held: Held,
+        ceiling: Counts,
+        seen: Call,
+        rule: SocketRule,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        self._node = node
+        self._prices = prices
+        self._held = held
+        self._ceiling = ceiling
+        self._seen = seen
+        self._rule = rule
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._both = Both(rule.receive.tally(), rule.send.tally())
+        self._sending = asyncio.Lock()
+        """Messages leave in the order in which they came, also where one takes longer to read."""
+        self._steps: Steps | None = None
+        self._stepped: Counts = {}
+        self._accepted = False
+        self._ended = False
+        self._client_left = False
+        self._failure: RecordingFailed | None = None
+        """Why nothing more may leave."""
+        self.was_cut = False
+
+    async def receive(self) -> Message:
+        """Pass on what the server says; a message that is too much ends the connection."""
+        if self.was_cut:
+            return _gone()
+        message = await self._receive()
+        if message["type"] == "websocket.disconnect":
+            self._client_left = True
+        elif message["type"] == "websocket.receive" and not await self._admits(message):
+            return _gone()
+        return message
+
+    async def _admits(self, message: Message) -> bool:
+        """Count a message of the client; say whether the app may have it."""
+        if not self._ended:
+            before = self._usage()
+            await self._both.receive.take(_content(message), self._node.guard)
+            if self._exceeded():
+                async with self._sending:
+                    await self._cut(before)
+            else:
+                self._step()
+        return not self.was_cut
+
+    async def send(self, message: Message) -> None:
+        """Take a message from the app.
+
+        Raises `RecordingFailed` where the connection cannot be charged, `ConnectionCut` after it
+        was cut.
+        """
+        async with self._sending:
+            if self._failure is not None:
+                raise self._failure
+            if self.was_cut:
+                if message["type"] == "websocket.close":
+                    return  # the app is tidying up
+                raise ConnectionCut("the connection was closed at its ceiling")
+            try:
+                await self._take(message)
+            except RecordingFailed as error:
+                self._failure = error
+                if self._accepted:
+                    raise
+                logger.error("a connection was refused: %s", error)
+                await _deny(self._scope, self._send, Refused("cannot_record"))
+
+    async def _take(self, message: Message) -> None:
+        kind = message["type"]
+        if kind == "websocket.accept" and not self._ended:
+            await self._wait(self._begin())
+            self._accepted = True
+        elif kind == "websocket.send" and not self._ended:
+            await self._both.send.take(_content(message), self._node.guard)
+            await self._send(message)
+            if self._exceeded():
+                await self._cut(self._usage())
+            else:
+                self._step()
+            return
+        elif not self._ended:  # a close, or the app's own answer to the handshake
+            await self._wait(self._end(complete=True))
+        await self._send(message)
+
+    def _begin(self) -> Lsn:
+        """See to it that a crash does not release the hold; return what has to be on disk."""
+        engine = self._node.engine
+        if self._rule.pace is not None:
+            self._steps = Steps(self._rule.pace, engine.clock.monotonic())
+        if self._rule.on_crash is OnCrash.RELEASE:
+            return charge.start(engine, self._held)
+        return self._held.end
+
+    async def _wait(self, end: Lsn) -> None:
+        if self._node.durability != "relaxed":
+            await self._node.durable.wait(end)
+
+    def _usage(self) -> Usage:
+        """Return what is known so far, with what the app has said."""
+        return self._seen.counted(self._read())
+
+    def _read(self) -> Usage:
+        outcomes = {**self._rule.constants, **self._both.outcomes()}
+        return usage_of(apart(outcomes, self._rule.parts), error=False)
+
+    def _exceeded(self) -> bool:
+        if not self._rule.cuts or self._rule.flat or self._ended:
+            return False
+        return exceeds(self._usage().counts, self._ceiling, self._rule.splits)
+
+    async def _cut(self, usage: Usage) -> None:
+        """Close the connection; it is charged for this usage, as far as it was held for."""
+        if self._ended:
+            return
+        await self._wait(self._end(complete=True, cut=usage))
+        self.was_cut = True
+        await self._send(_CUT)
+
+    def _step(self) -> None:
+        """Settle what has come so far, if it is time to; nothing waits for it."""
+        if self._steps is None or self._ended:
+            return
+        now = self._node.engine.clock.monotonic()
+        if self._steps.timed and not self._steps.due(now, 0):
+            return
+        usage = self._usage()
+        units = sum(usage.counts.get(meter, 0) for meter in self._rule.measured)
+        if usage.status is not UsageStatus.KNOWN or usage.counts == self._stepped:
+            return
+        if not (self._steps.timed or self._steps.due(now, units)):
+            return
+        engine, hold, price = self._node.engine, self._held.hold, self._prices.price
+        record = bool(self._rule.splits)  # what is told apart later may turn out to cost less
+        try:
+            ended = charge.step(
+                engine, hold, price, usage.counts, UsageStatus.PARTIAL, record=record
+            )
+        except InvalidValue:
+            return  # beyond any price: the end judges
+        self._stepped = usage.counts
+        self._node.durable.begin(ended.end)
+
+    def finish(self, *, complete: bool) -> None:
+        """End the connection if nothing did: the client has left, or the app returned or raised.
+
+        ``complete`` tells that the app returned. An app that raises because its client has left
+        is through as well.
+        """
+        if self._ended:
+            return
+        try:
+            self._end(complete=complete or self._client_left)
+        except RecordingFailed as error:
+            logger.error("hold %s is left to the next start: %s", self._held.hold, error)
+
+    def _end(self, complete: bool, cut: Usage | None = None) -> Lsn:
+        """Settle or release, once; return what has to be on disk before the client sees it."""
+        engine, hold = self._node.engine, self._held.hold
+        usage = self._seen.counted(self._read(), last=True)
+        known = usage.status is UsageStatus.KNOWN
+        if not self._accepted:
+            end = charge.release(engine, hold, "the connection was not accepted").end
+        elif known and cut is not None:
+            counts = clipped(cut.counts, self._ceiling, self._rule.splits)
+            end = self._settle(counts, UsageStatus.KNOWN, "cut at the ceiling")
+        elif known:
+            end = self._settle(
+                usage.counts, UsageStatus.KNOWN if complete else UsageStatus.PARTIAL, ""
+            )
+        elif self._rule.charges_unknown:
+            partial = usage.status is UsageStatus.MISSING and not complete
+            status = UsageStatus.PARTIAL if partial else usage.status
+            end = charge.settle_whole(engine, hold, usage.counts, status, WHOLE_HOLD).end
+        else:
+            end = charge.release(engine, hold, f"usage {usage.status.name.lower()}").end
+        self._ended = True
+        early = self._rule.flat or self._node.durability == "held"
+        return self._held.end if early and self._accepted else end
+
+    def _settle(self, counts: Counts, status: UsageStatus, note: str) -> Lsn:
+        engine, hold = self._node.engine, self._held.hold
+        try:
+            return charge.settle(engine, hold, self._prices.price, counts, status, note).end
+        except InvalidValue as error:
+            note = f"{WHOLE_HOLD} ({error})"
+            return charge.settle_whole(engine, hold, counts, UsageStatus.INVALID, note).end
+
+
+def _content(message: Message) -> bytes:
+    """Return what a message carries: one of text and bytes, the other may be there as None."""
+    content = message.get("bytes")
+    if content is None:
+        content = (message.get("text") or "").encode("utf-8", "surrogatepass")
+    return bytes(content)
+
+
+def _gone() -> Message:
+    return {"type": "websocket.disconnect", "code": POLICY_VIOLATION, "reason": _CUT["reason"]}
