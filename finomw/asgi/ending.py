@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from finomw.asgi.estimation import Passed
-from finomw.asgi.rules import Rule
+from finomw.asgi.rules import PricedRule
 from finomw.metering.usage import Usage
 from finomw.types import Counts, UsageStatus
 
@@ -48,7 +48,7 @@ class Charge(NamedTuple):
     note: str = ""
 
 
-def decide(rule: Rule, usage: Usage, answer: Answer, ceiling: Counts) -> Charge | str:
+def decide(rule: PricedRule, usage: Usage, answer: Answer, ceiling: Counts) -> Charge | str:
     """Return what to charge, or the reason why the hold is released."""
     if answer.status is None:
         return "no answer began"

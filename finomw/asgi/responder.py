@@ -5,15 +5,12 @@ Ways an answer goes out, chosen by its own head when it starts:
 * one without a body by HTTP is complete with its head, which waits for the charge;
 * a JSON answer waits as a whole, is metered, and leaves when its charge is on disk; so does one
   that says it is empty;
-* a stream (events, JSON lines, a JSON array that arrives in pieces) passes chunk by chunk and is
-  metered as it passes; the message that carries the end marker, else the last one, waits for the
-  settlement. So does the last of a JSON answer that is too large to be kept;
-* anything else passes, and its last message waits.
+* a stream (events, JSON lines, a JSON array in pieces) passes chunk by chunk, is metered, and
+  settled in steps that nothing waits for; the message with the end marker, else the last one, waits
+  for the settlement. So does the last of anything else, which passes.
 
 A flat price needs no waiting for its settlement: the hold settles by itself after a crash, so
-once the hold is on disk the charge cannot be lost. Every call ends once, whatever happened. A
-stream may be settled in steps while it goes on, which nothing waits for, and may be cut where it
-comes to more than is held: then it ends with an error, and the app hears that its client left.
+once the hold is on disk the charge cannot be lost. Every call ends once, whatever happened.
 """
 
 from __future__ import annotations
@@ -25,24 +22,23 @@ from typing import Literal, NamedTuple
 
 from starlette.types import Message, Receive, Send
 
-from finomw.asgi.ceiling import clipped, exceeds
-from finomw.asgi.ending import WHOLE_HOLD, Answer, Charge, decide
-from finomw.asgi.estimation import Estimation, Passed
-from finomw.asgi.pace import Steps
+from finomw.asgi.bill import Bill
+from finomw.asgi.ending import Answer
+from finomw.asgi.estimation import Passed
 from finomw.asgi.problems import Refused, send_refusal
 from finomw.asgi.rules import Rule
 from finomw.asgi.state import Call
 from finomw.engine import charge
-from finomw.engine.charge import Ended, Held
+from finomw.engine.charge import Held
 from finomw.engine.durable import Durable
 from finomw.engine.engine import Engine
-from finomw.errors import InvalidValue, InvariantBroken, RecordingFailed
+from finomw.errors import InvariantBroken, RecordingFailed
 from finomw.metering.closing import closing
 from finomw.metering.guard import Guard
 from finomw.metering.readers import Reader
 from finomw.metering.usage import Usage
 from finomw.money.pricing import PriceList
-from finomw.types import Counts, Lsn, OnCrash, UsageStatus
+from finomw.types import Counts, Lsn, OnCrash
 
 logger = logging.getLogger("finomw")
 
@@ -80,9 +76,8 @@ class Responder:
     ) -> None:
         self._node = node
         self._rule = rule
-        self._prices = prices
         self._held = held
-        self._ceiling = ceiling
+        self._bill = Bill(node.engine, rule, prices, held, ceiling)
         self._seen = seen
         self._head = head
         self._receive = receive
@@ -102,9 +97,6 @@ class Responder:
         self._client_left = False
         self._failure: RecordingFailed | None = None
         """Why nothing more may leave."""
-        self._steps: Steps | None = None
-        self._stepped: Counts = {}
-        """The counts of the last step."""
         self._exceeded = False
         """Whether more was used than is held, so that the stream is cut where a text ends."""
         self._last_byte = b""
@@ -158,7 +150,7 @@ class Responder:
         self._begun = True
         self._delivered = self._delivered or bool(message.get("body"))
         if self._rule.cuts:
-            self._last_byte = bytes(message.get("body", b"")).rstrip()[-1:] or self._last_byte
+            self._last_byte = _body_of(message).rstrip()[-1:] or self._last_byte
         await self._send(message)
 
     async def _start(self, message: Message) -> None:
@@ -188,26 +180,26 @@ class Responder:
         self._due = self._held.end
         if self._rule.on_crash is OnCrash.RELEASE:
             self._due = charge.start(self._node.engine, self._held)
-        if self._rule.pace is not None:
-            self._steps = Steps(self._rule.pace, self._node.engine.clock.monotonic())
+        self._bill.begin()
 
     async def _body(self, message: Message) -> None:
         last = not message.get("more_body", False)
-        parts = [bytes(message.get("body", b""))]
+        parts = [_body_of(message)]
         if self._exceeded and not last:
             parts = parts[0].splitlines(keepends=True) or parts  # to find where a text ends
         for read, part in enumerate(parts, start=1):
             between = self._between
-            if await self._read({**message, "body": part}) or last:
+            if await self._read(part, last) or last:
                 self._end(complete=True)
                 break
-            if self._exceeds():
-                # What was over before this part need not leave: the text under way has to.
-                kept = b"".join(parts[:read])
-                if between or self._between:
-                    await self._cut({**message, "body": b"" if between else kept})
-        if not self._ended and self._steps is not None:
-            self._step(self._steps)
+            if self._exceeds() and (between or self._between):
+                # A text that was under way has to leave whole; one that only begins need not.
+                kept = b"" if between else b"".join(parts[:read])
+                await self._cut({**message, "body": kept})
+        if not self._ended and self._bill.in_steps:
+            stepped = self._bill.step(self._usage(complete=None), self._answer(complete=False))
+            if stepped:
+                self._node.durable.begin(stepped)  # but nothing waits for it
         await self._pass(message)
 
     @property
@@ -219,12 +211,7 @@ class Responder:
     def _exceeds(self) -> bool:
         """Say whether a stream that may be cut comes to more than is held."""
         if self._rule.cuts and not self._exceeded and self._reader and self._reader.stream:
-            usage = self._usage(complete=None)
-            counts = dict(usage.counts)
-            if isinstance(self._rule.estimate, Estimation):
-                guesses = self._rule.estimate.of(self._passed)
-                counts |= {m: max(counts.get(m, 0), guess) for m, guess in guesses.items()}
-            self._exceeded = exceeds(counts, self._ceiling, self._rule.splits)
+            self._exceeded = self._bill.exceeds(self._usage(complete=None), self._passed)
         return self._exceeded
 
     async def _cut(self, message: Message) -> None:
@@ -241,34 +228,8 @@ class Responder:
         self.was_cut = True
         raise StreamCut("the stream was ended at its ceiling")
 
-    def _step(self, steps: Steps) -> None:
-        """Settle what has come so far, if it is time to; nothing waits for it."""
-        now = self._node.engine.clock.monotonic()
-        if steps.timed and not steps.due(now, 0):
-            return
-        decision = decide(
-            self._rule, self._usage(complete=None), self._answer(complete=False), self._ceiling
-        )
-        if isinstance(decision, str) or decision.counts is None:
-            return
-        counts, note = decision.counts, decision.note
-        units = sum(counts.get(meter, 0) for meter in self._rule.measured)
-        if counts == self._stepped or not (steps.timed or steps.due(now, units)):
-            return
-        engine, hold, price = self._node.engine, self._held.hold, self._prices.price
-        # What is estimated, or told apart later, may turn out to cost less.
-        record = bool(note or self._rule.splits)
-        try:
-            ended = charge.step(engine, hold, price, counts, decision.usage, note, record=record)
-        except InvalidValue:
-            return  # beyond any price: the end judges
-        self._stepped = counts
-        self._node.durable.begin(ended.end)
-
-    async def _read(self, message: Message) -> bool:
+    async def _read(self, body: bytes, last: bool) -> bool:
         """Let the meter see a part of the body; return whether the end marker has come."""
-        # Bodies may be any bytes-like object; of bytes this makes no copy.
-        body = bytes(message.get("body", b""))
         self._size += len(body)
         if self._reader is None:
             return False
@@ -278,7 +239,7 @@ class Responder:
             if self._reader.late:
                 await self._reader.read_apart(self._node.guard, last=False)
         marked = self._reader.ended
-        if marked or not message.get("more_body", False):
+        if marked or last:
             await self._reader.read_apart(self._node.guard, last=True)
         return marked
 
@@ -288,7 +249,7 @@ class Responder:
         if message["type"] != "http.response.body":
             return
         last = not message.get("more_body", False)
-        marked = await self._read(message)
+        marked = await self._read(_body_of(message), last)
         small = self._size <= self._rule.body_max
         waits = small if self._reader is None else self._reader.waits
         if waits and not last:
@@ -337,33 +298,15 @@ class Responder:
 
     def _end(self, complete: bool, cut: bool = False) -> None:
         """Settle or release, once; the next message waits for it, as far as it has to."""
-        engine, held = self._node.engine, self._held
-        usage = self._usage(complete)
-        decision = decide(self._rule, usage, self._answer(complete), self._ceiling)
-        if cut and isinstance(decision, Charge) and decision.counts is not None:
-            counts = clipped(decision.counts, self._ceiling, self._rule.splits)
-            note = "; ".join(filter(None, ("cut at the ceiling", decision.note)))
-            decision = Charge(counts, decision.usage, note)
-        if isinstance(decision, str):
-            self._due = charge.release(engine, held.hold, decision).end
-        else:
-            ended = self._settle(decision, usage.counts)
-            early = self._rule.flat or self._node.durability == "held"
-            self._due = held.end if early else ended.end
+        end, settled = self._bill.end(self._usage(complete), self._answer(complete), cut)
+        early = self._rule.flat or self._node.durability == "held"
+        self._due = self._held.end if settled and early else end
         self._ended = True
 
-    def _settle(self, decision: Charge, counts: Counts) -> Ended:
-        """Charge the counts' price, or the whole hold where they are unknown or beyond price."""
-        engine, hold = self._node.engine, self._held.hold
-        status, note = decision.usage, WHOLE_HOLD
-        if decision.counts is not None:
-            try:
-                return charge.settle(
-                    engine, hold, self._prices.price, decision.counts, status, decision.note
-                )
-            except InvalidValue as error:
-                status, note = UsageStatus.INVALID, f"{note} ({error})"
-        return charge.settle_whole(engine, hold, counts, status, note)
+
+def _body_of(message: Message) -> bytes:
+    """Return a message's body, which may be any bytes-like object; of bytes this is no copy."""
+    return bytes(message.get("body", b""))
 
 
 def _is_empty(headers: Iterable[tuple[bytes, bytes]]) -> bool:

@@ -50,6 +50,12 @@ class PricedRule:
         self.cap = route.overrun == "cap"
         self.reads_json = False
         """Whether the request has to be JSON, as far as there is any."""
+        self.estimate: Literal["hold", "none"] | Estimation = (
+            route.estimate if isinstance(route.estimate, str) else Estimation(route.estimate)
+        )
+        self.pace = None if route.settle_every is None else Pace.of(route.settle_every)
+        """How often a stream is settled while it goes on."""
+        self.charges_errors = False
 
 
 class SocketRule(PricedRule):
@@ -61,8 +67,6 @@ class SocketRule(PricedRule):
         self.parts = splits_of(route)
         self.receive = receive
         self.send = send
-        self.charges_unknown = route.estimate == "hold"
-        self.pace = None if route.settle_every is None else Pace.of(route.settle_every)
 
 
 class Rule(PricedRule):
@@ -76,11 +80,6 @@ class Rule(PricedRule):
         self.rewrites = rewrites
         self.unread = meter.unread()
         """The usage of an answer that is not read: what is constant, and no more."""
-        self.estimate: Literal["hold", "none"] | Estimation = (
-            route.estimate if isinstance(route.estimate, str) else Estimation(route.estimate)
-        )
-        self.pace = None if route.settle_every is None else Pace.of(route.settle_every)
-        """How often a stream is settled while it goes on."""
         self.charges_errors = route.charge_errors
         self.request_max = route.max_request
         self.body_max = route.max_body

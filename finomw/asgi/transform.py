@@ -195,9 +195,13 @@ class Rewriter:
             await self._release()
         elif last:
             await self._rewrite()
-        elif self._form is Form.ARRAY and not self._rewrites.keeps_arrays:
-            if not body.rstrip().endswith(b"]"):
-                await self._release()  # it passes element by element, as a stream does
+        elif self._passes_by_elements(body):
+            await self._release()
+
+    def _passes_by_elements(self, body: bytes) -> bool:
+        """Say whether this is an array that does not wait as a whole, and is not all there."""
+        array = self._form is Form.ARRAY and not self._rewrites.keeps_arrays
+        return array and not body.rstrip().endswith(b"]")
 
     async def _release(self) -> None:
         """Let go what was kept; from here on the answer passes, or its events are looked at."""

@@ -20,27 +20,29 @@ from typing import Final
 
 from starlette.types import Message, Receive, Scope, Send
 
-from finomw.asgi.ceiling import clipped, exceeds
-from finomw.asgi.ending import WHOLE_HOLD
-from finomw.asgi.pace import Steps
+from finomw.asgi.bill import Bill
+from finomw.asgi.ending import Answer
+from finomw.asgi.estimation import Passed
 from finomw.asgi.problems import Refused, send_refusal
 from finomw.asgi.responder import Node
 from finomw.asgi.rules import SocketRule
 from finomw.asgi.state import Call
 from finomw.engine import charge
 from finomw.engine.charge import Held
-from finomw.errors import InvalidValue, RecordingFailed
-from finomw.metering.messages import Both
+from finomw.errors import RecordingFailed
+from finomw.metering.messages import Both, MessageTally
 from finomw.metering.splits import apart
 from finomw.metering.usage import Usage, usage_of
 from finomw.money.pricing import PriceList
-from finomw.types import Counts, Lsn, OnCrash, UsageStatus
+from finomw.types import Counts, Lsn, OnCrash
 
 logger = logging.getLogger("finomw")
 
 DENIAL: Final = "websocket.http.response"
 """The extension by which a server lets a handshake be answered."""
 POLICY_VIOLATION: Final = 1008
+_SWITCHING: Final = 101
+"""The status of a handshake that was accepted."""
 _CUT: Final[Message] = {
     "type": "websocket.close",
     "code": POLICY_VIOLATION,
@@ -86,9 +88,8 @@ class Connection:
         send: Send,
     ) -> None:
         self._node = node
-        self._prices = prices
         self._held = held
-        self._ceiling = ceiling
+        self._bill = Bill(node.engine, rule, prices, held, ceiling)
         self._seen = seen
         self._rule = rule
         self._scope = scope
@@ -97,8 +98,8 @@ class Connection:
         self._both = Both(rule.receive.tally(), rule.send.tally())
         self._sending = asyncio.Lock()
         """Messages leave in the order in which they came, also where one takes longer to read."""
-        self._steps: Steps | None = None
-        self._stepped: Counts = {}
+        self._passed = 0
+        """Bytes of all messages, in either direction."""
         self._accepted = False
         self._ended = False
         self._client_left = False
@@ -121,7 +122,7 @@ class Connection:
         """Count a message of the client; say whether the app may have it."""
         if not self._ended:
             before = self._usage()
-            await self._both.receive.take(_content(message), self._node.guard)
+            await self._count(self._both.receive, message)
             if self._exceeded():
                 async with self._sending:
                     await self._cut(before)
@@ -157,7 +158,7 @@ class Connection:
             await self._wait(self._begin())
             self._accepted = True
         elif kind == "websocket.send" and not self._ended:
-            await self._both.send.take(_content(message), self._node.guard)
+            await self._count(self._both.send, message)
             await self._send(message)
             if self._exceeded():
                 await self._cut(self._usage())
@@ -170,29 +171,33 @@ class Connection:
 
     def _begin(self) -> Lsn:
         """See to it that a crash does not release the hold; return what has to be on disk."""
-        engine = self._node.engine
-        if self._rule.pace is not None:
-            self._steps = Steps(self._rule.pace, engine.clock.monotonic())
+        self._bill.begin()
         if self._rule.on_crash is OnCrash.RELEASE:
-            return charge.start(engine, self._held)
+            return charge.start(self._node.engine, self._held)
         return self._held.end
 
     async def _wait(self, end: Lsn) -> None:
         if self._node.durability != "relaxed":
             await self._node.durable.wait(end)
 
-    def _usage(self) -> Usage:
-        """Return what is known so far, with what the app has said."""
-        return self._seen.counted(self._read())
+    async def _count(self, tally: MessageTally, message: Message) -> None:
+        content = _content(message)
+        self._passed += len(content)
+        await tally.take(content, self._node.guard)
 
-    def _read(self) -> Usage:
+    def _usage(self, *, last: bool = False) -> Usage:
+        """Return what is known so far, with what the app has said."""
         outcomes = {**self._rule.constants, **self._both.outcomes()}
-        return usage_of(apart(outcomes, self._rule.parts), error=False)
+        usage = usage_of(apart(outcomes, self._rule.parts), error=False)
+        return self._seen.counted(usage, last=last)
+
+    def _answer(self, complete: bool) -> Answer:
+        return Answer(_SWITCHING, False, complete, Passed(self._passed, 0))
 
     def _exceeded(self) -> bool:
         if not self._rule.cuts or self._rule.flat or self._ended:
             return False
-        return exceeds(self._usage().counts, self._ceiling, self._rule.splits)
+        return self._bill.exceeds(self._usage(), Passed(self._passed, 0))
 
     async def _cut(self, usage: Usage) -> None:
         """Close the connection; it is charged for this usage, as far as it was held for."""
@@ -204,27 +209,10 @@ class Connection:
 
     def _step(self) -> None:
         """Settle what has come so far, if it is time to; nothing waits for it."""
-        if self._steps is None or self._ended:
-            return
-        now = self._node.engine.clock.monotonic()
-        if self._steps.timed and not self._steps.due(now, 0):
-            return
-        usage = self._usage()
-        units = sum(usage.counts.get(meter, 0) for meter in self._rule.measured)
-        if usage.status is not UsageStatus.KNOWN or usage.counts == self._stepped:
-            return
-        if not (self._steps.timed or self._steps.due(now, units)):
-            return
-        engine, hold, price = self._node.engine, self._held.hold, self._prices.price
-        record = bool(self._rule.splits)  # what is told apart later may turn out to cost less
-        try:
-            ended = charge.step(
-                engine, hold, price, usage.counts, UsageStatus.PARTIAL, record=record
-            )
-        except InvalidValue:
-            return  # beyond any price: the end judges
-        self._stepped = usage.counts
-        self._node.durable.begin(ended.end)
+        if self._bill.in_steps and not self._ended:
+            stepped = self._bill.step(self._usage(), self._answer(complete=False))
+            if stepped:
+                self._node.durable.begin(stepped)
 
     def finish(self, *, complete: bool) -> None:
         """End the connection if nothing did: the client has left, or the app returned or raised.
@@ -241,35 +229,17 @@ class Connection:
 
     def _end(self, complete: bool, cut: Usage | None = None) -> Lsn:
         """Settle or release, once; return what has to be on disk before the client sees it."""
-        engine, hold = self._node.engine, self._held.hold
-        usage = self._seen.counted(self._read(), last=True)
-        known = usage.status is UsageStatus.KNOWN
+        usage = self._usage(last=True)
         if not self._accepted:
-            end = charge.release(engine, hold, "the connection was not accepted").end
-        elif known and cut is not None:
-            counts = clipped(cut.counts, self._ceiling, self._rule.splits)
-            end = self._settle(counts, UsageStatus.KNOWN, "cut at the ceiling")
-        elif known:
-            end = self._settle(
-                usage.counts, UsageStatus.KNOWN if complete else UsageStatus.PARTIAL, ""
-            )
-        elif self._rule.charges_unknown:
-            partial = usage.status is UsageStatus.MISSING and not complete
-            status = UsageStatus.PARTIAL if partial else usage.status
-            end = charge.settle_whole(engine, hold, usage.counts, status, WHOLE_HOLD).end
+            hold, note = self._held.hold, "the connection was not accepted"
+            end, settled = charge.release(self._node.engine, hold, note).end, False
+        elif cut is not None:
+            end, settled = self._bill.end(cut, self._answer(complete), cut=True)
         else:
-            end = charge.release(engine, hold, f"usage {usage.status.name.lower()}").end
+            end, settled = self._bill.end(usage, self._answer(complete))
         self._ended = True
         early = self._rule.flat or self._node.durability == "held"
-        return self._held.end if early and self._accepted else end
-
-    def _settle(self, counts: Counts, status: UsageStatus, note: str) -> Lsn:
-        engine, hold = self._node.engine, self._held.hold
-        try:
-            return charge.settle(engine, hold, self._prices.price, counts, status, note).end
-        except InvalidValue as error:
-            note = f"{WHOLE_HOLD} ({error})"
-            return charge.settle_whole(engine, hold, counts, UsageStatus.INVALID, note).end
+        return self._held.end if early and settled else end
 
 
 def _content(message: Message) -> bytes:

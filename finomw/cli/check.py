@@ -135,7 +135,9 @@ def _version(route: PricedRoute, name: PlanName, plan: Plan, version: RoutePrice
 def _prices(route: PricedRoute, prices: Prices) -> str:
     """Return the prices of the route's meters; rules that share prices may have fewer meters."""
     texts = [
-        f"{meter} {_price(price)}" for meter, price in prices.meters.items() if meter in route.meters
+        f"{meter} {_price(price)}"
+        for meter, price in prices.meters.items()
+        if meter in route.meters
     ]
     texts += [
         f"{meter} as {split.of}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple, TypeAlias
 
 import typer
 
@@ -44,6 +44,31 @@ _TYPES: Final = {
 }
 _CODINGS: Final = {".gz": "gzip", ".br": "br", ".zst": "zstd", ".zlib": "deflate"}
 
+TypeOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--content-type",
+        metavar="TYPE",
+        help="The answer's. [default: by the file's name, such as .json, .sse, .ndjson]",
+    ),
+]
+CodingOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--content-encoding",
+        metavar="CODING",
+        help="The answer's. [default: by the file's name, such as .gz, .br, .zst, .zlib]",
+    ),
+]
+ChoiceOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--choice",
+        metavar="VALUE",
+        help="What by finds in the path, or in place of what it finds in the request.",
+    ),
+]
+
 app = typer.Typer(name="meter", help="Try out what a rule counts.")
 
 
@@ -77,33 +102,12 @@ def try_meter(
     response: Annotated[
         Path | None, typer.Option("--response", metavar="FILE", help="The body of its answer.")
     ] = None,
-    content_type: Annotated[
-        str | None,
-        typer.Option(
-            "--content-type",
-            metavar="TYPE",
-            help="The answer's. [default: by the file's name, such as .json, .sse, .ndjson]",
-        ),
-    ] = None,
-    content_encoding: Annotated[
-        str | None,
-        typer.Option(
-            "--content-encoding",
-            metavar="CODING",
-            help="The answer's. [default: by the file's name, such as .gz, .br, .zst, .zlib]",
-        ),
-    ] = None,
+    content_type: TypeOption = None,
+    content_encoding: CodingOption = None,
     plan: Annotated[
         str, typer.Option("--plan", metavar="PLAN", help="The price plan, as the YAML names it.")
     ] = "default",
-    choice: Annotated[
-        str | None,
-        typer.Option(
-            "--choice",
-            metavar="VALUE",
-            help="What by finds in the path, or in place of what it finds in the request.",
-        ),
-    ] = None,
+    choice: ChoiceOption = None,
     config: ConfigOption = CONFIG_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
@@ -113,32 +117,37 @@ def try_meter(
     """
     settings = read_config(config)
     rule = _rule(settings, route)
-    problems: list[Problem] = []
-    index = settings.routes.index(rule)
-    measure = compile_measure(rule, join("routes", index), problems)
-    plans = compile_plans(settings, problems)
-    if problems or measure is None:
-        raise as_one_problem(config, problems)
-    compiled = plans[known_plan(settings, "--plan", plan)]
+    measure, compiled = _compile(config, settings, rule, plan)
     body = b"" if request is None else request.read_bytes()
     prices, chosen = _prices(compiled, rule, body, choice)
-    ceiling = _ceiling(measure, body)
     usage = None
     if response is not None:
         headers = _headers(response, content_type, content_encoding)
         usage = asyncio.run(_read(rule, measure, response.read_bytes(), headers))
-    known = usage is not None and usage.status is UsageStatus.KNOWN
-    tried = Tried(
-        chosen,
-        ceiling,
-        None if prices is None else prices.worst(ceiling, {}, {}),
-        usage,
-        explain(prices, usage.counts, {}) if prices and usage and known else None,
-    )
+    tried = _tried(prices, chosen, _ceiling(measure, body), usage)
     if as_json:
         print_json({"plan": plan, "route": rule.name} | _document(rule, tried))
     else:
         _print(rule, tried)
+
+
+def _tried(prices: PriceList | None, choice: str, ceiling: Counts, usage: Usage | None) -> Tried:
+    hold = None if prices is None else prices.worst(ceiling, {}, {})
+    known = usage is not None and usage.status is UsageStatus.KNOWN
+    price = explain(prices, usage.counts, {}) if prices and usage and known else None
+    return Tried(choice, ceiling, hold, usage, price)
+
+
+def _compile(
+    path: Path, settings: Config, rule: MeteredRoute, plan: str
+) -> tuple[Measure, CompiledPlan]:
+    """Compile a rule and a plan. Raises `ConfigError`; `InvalidValue` without such a plan."""
+    problems: list[Problem] = []
+    measure = compile_measure(rule, join("routes", settings.routes.index(rule)), problems)
+    plans = compile_plans(settings, problems)
+    if problems or measure is None:
+        raise as_one_problem(path, problems)
+    return measure, plans[known_plan(settings, "--plan", plan)]
 
 
 def _rule(settings: Config, route: str) -> MeteredRoute:

@@ -167,8 +167,7 @@ def _check_streams(path: str, route: MeteredRoute, problems: list[Problem]) -> N
     ):
         if given and route.meter and route.flat:
             problems.append(Problem(join(path, option), "the charge is fixed: leave this out"))
-            return
-    for meter in route.estimate if not isinstance(route.estimate, str) else ():
+    for meter in route.estimate if not (isinstance(route.estimate, str) or route.flat) else ():
         where = join(join(path, "estimate"), meter)
         if meter not in route.meter:
             problems.append(Problem(where, unknown_meter(meter, list(route.meter))))

@@ -44,22 +44,21 @@ def splits_of(route: PricedRoute) -> tuple[Split, ...]:
 
 def apart(outcomes: Mapping[str, int | UsageStatus], splits: tuple[Split, ...]) -> Outcomes:
     """Return outcomes in which each unit stands in one meter alone; they may lack some meters."""
-    splits = tuple(each for each in splits if each.meter in outcomes and each.of in outcomes)
+    if not splits:
+        return dict(outcomes)
     told = dict(outcomes)
-    for split in splits:
-        if told[split.meter] is UsageStatus.MISSING and not isinstance(told[split.of], UsageStatus):
-            told[split.meter] = 0
-    rest = dict(told)
-    for split in splits:
-        whole, part = told[split.of], told[split.meter]
-        left = rest[split.of]
-        if not split.inside or isinstance(part, UsageStatus):
+    rest = dict(outcomes)
+    for meter, of, inside in splits:
+        part, whole = told.get(meter), told.get(of)
+        if part is None or type(whole) is not int:  # a status is no count
             continue
-        if isinstance(whole, UsageStatus) or isinstance(left, UsageStatus):
-            continue
-        if part > whole:
-            rest[split.meter] = UsageStatus.INVALID
-        else:
-            rest[split.meter] = min(part, left)
-            rest[split.of] = left - min(part, left)
+        if part is UsageStatus.MISSING:
+            told[meter] = rest[meter] = 0
+        elif inside and type(part) is int and part:
+            left = rest[of]
+            if part > whole:
+                rest[meter] = UsageStatus.INVALID
+            elif type(left) is int:
+                rest[meter] = min(part, left)
+                rest[of] = left - min(part, left)
     return rest

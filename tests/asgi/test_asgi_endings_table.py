@@ -11,6 +11,7 @@ import asyncio
 import gzip
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from asgi_shop import (
@@ -63,6 +64,8 @@ ROUTES = """
     estimate: {tokens: deltas}
     charge_errors: true
 """
+
+PAYLOADS = Path(__file__).parent.parent / "metering" / "payloads"
 
 DELTAS = [event({"text": word}) for word in ("one", "two", "three")]
 """Of 23, 23 and 25 bytes."""
@@ -175,6 +178,7 @@ MIDWAY = WHOLE[:3]
 UNUSED = WHOLE[:4]
 """All deltas, but not the usage."""
 STREAM_ERROR = [*MIDWAY, body(event(ERROR), True), body()]
+RESPONSE_FAILED = stream((PAYLOADS / "openai_responses_failed_no_usage.sse").read_bytes())
 JSON_CUT = [start(), body(b'{"text": "hel', True)]
 PLAIN = [start(200, b"text/plain"), body(b"x" * 55, True), body()]
 
@@ -271,6 +275,8 @@ CELLS: list[Cell] = [
     ),
     ("error object in a stream", "/flat", STREAM_ERROR, "returns", FAILED),
     ("error object in a stream", "/flat_errors", STREAM_ERROR, "returns", flat()),
+    ("error object in a stream", "/chat", RESPONSE_FAILED, "returns", FAILED),
+    ("error object in a stream", "/flat", RESPONSE_FAILED, "returns", FAILED),
     ("usage missing", "/chat", answer({}), "returns", whole(MISSING)),
     ("usage missing", "/chat_none", answer({}), "returns", nothing("usage missing")),
     ("usage missing", "/deltas", stream(*DELTAS, DONE), "returns", tokens(3, MISSING, GUESS)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import logging
@@ -45,8 +46,13 @@ RULES = config_text(
       events: {PRICE}
       openai: {PRICE}
       both: {PRICE}
+      endless: {PRICE}
 """,
     routes=f"""
+  - match: POST /endless
+    name: endless
+    {METERED.replace(", hold", chr(10) + "    hold")}
+    request: {{transform: "if .n then until(false; .) else . end"}}
   - match: POST /asking
     name: asking
     meter: {{tokens: .usage.tokens}}
@@ -405,3 +411,23 @@ def test_a_large_event_is_rewritten_apart(rewriting: Shop) -> None:
     assert json.loads(first[6:]) == {"text": "x" * 100_000}
     assert second + b"\n\n" == over
     assert done + b"\n\n" == DONE
+
+
+def test_a_program_without_an_end_refuses_its_request_and_stops_nobody(rewriting: Shop) -> None:
+    app = Echo(*answer(used(7)))
+    middleware = rewriting.middleware(app)
+
+    async def main() -> None:
+        def scope(path: str) -> Scope:
+            return http_scope(path, token=rewriting.token)
+
+        slow = asyncio.ensure_future(
+            serve(middleware, scope("/endless"), Server(rewriting, [b'{"n": 1}']))
+        )
+        other = await serve(middleware, scope("/answering"), Server(rewriting, [b"{}"]))
+        assert other.status == 200
+        assert not slow.done()
+        assert (await slow).problem["reason"] == "invalid_request"
+
+    run(main())
+    rewriting.settled(calls=1)

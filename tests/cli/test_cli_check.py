@@ -114,6 +114,40 @@ def test_check_verbose_shows_how_each_program_runs(folder: Path, call: Call) -> 
     assert ["chat", "by", "in", "default", ".model", "decode", "of", ".model"] in lines
 
 
+def test_check_knows_websockets_and_what_rewrites(folder: Path, call: Call) -> None:
+    (folder / "fino.yaml").write_text("""
+plans: {default: {prices: {talk: {tokens: {usd: "1"}, size: {usd: "2"}}}}}
+routes:
+  - match: WS /talk
+    name: talk
+    receive: {size: bytes}
+    send: {tokens: .usage.tokens}
+    hold: {tokens: 5, size: 9}
+  - match: POST /talk
+    name: talk
+    meter: {tokens: .usage.tokens, size: app}
+    hold: {tokens: 5, size: 9}
+    request: {transform: .n = 1}
+    response: {transform_events: "until(.n; .)"}
+""")
+    told = call("check", "-v")
+    assert (told.status, told.err) == (0, "")
+    lines = [line.split() for line in told.out.splitlines()]
+    assert ["WS", "/talk", "talk", "default", "tokens", "1,", "size", "2"] in lines
+    decode = [".usage.tokens", "decode", "of", ".usage.tokens"]
+    assert ["talk", "send", "tokens", *decode] in lines
+    assert ["talk", "meter", "tokens", *decode] in lines
+    whole = ["jq", "on", "the", "whole", "document"]
+    assert ["talk", "request.transform", ".n", "=", "1", *whole] in lines
+    apart = [*whole[:-1], "document,", "in", "the", "helper", "process"]
+    assert ["talk", "response.transform_events", "until(.n;", ".)", *apart] in lines
+    routes = json.loads(call("check", "--json").out)["routes"]
+    assert [(route["match"], route["meters"]) for route in routes] == [
+        ("WS /talk", ["size", "tokens"]),
+        ("POST /talk", ["tokens", "size"]),
+    ]
+
+
 def test_check_tells_programs_the_same(folder: Path, call: Call) -> None:
     (folder / "fino.yaml").write_text(PRICED)
     done = call("check", "--json")

@@ -123,9 +123,9 @@ def test_without_a_command_the_help_lists_all_of_them(call: Call) -> None:
     verbs = done.out.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
     listed = [line for line in verbs if line.startswith("  ") and line[2] != " "]
     assert [line.split()[0] for line in listed] == [
-        "init", "check", "price", "customer", "key", "subscribe", "unsubscribe", "change-plan",
-        "grant", "refund", "paid", "balance", "ledger", "holds", "invoice", "simulate", "verify",
-        "reconcile", "demo",
+        "init", "check", "presets", "meter", "price", "customer", "key", "subscribe",
+        "unsubscribe", "change-plan", "grant", "refund", "paid", "balance", "ledger", "holds",
+        "invoice", "simulate", "verify", "reconcile", "demo",
     ]  # fmt: skip
     groups = [call(group, "--help").out.partition("Commands:\n")[2] for group in GROUPS]
     for line in (*listed[:-1], *"".join(groups).splitlines()):
@@ -134,7 +134,7 @@ def test_without_a_command_the_help_lists_all_of_them(call: Call) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["init", "check", "price", "customer add", "customer list", "customer show",
+    ["init", "check", "meter try", "price", "customer add", "customer list", "customer show",
      "customer suspend", "customer resume", "customer set", "customer delete", "key create",
      "key revoke", "key list", "subscribe", "unsubscribe", "change-plan", "grant", "refund",
      "paid", "balance", "ledger", "holds", "invoice", "simulate", "verify", "reconcile"],

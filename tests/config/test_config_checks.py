@@ -95,3 +95,44 @@ def test_checks_do_not_complain_of_what_could_not_be_read() -> None:
         "plans.default.rounding: expected up or down or half_up, found 1",
         "plans.other.prices.caht: no route has this name; nearest: chat",
     ]
+
+
+def test_a_flat_rule_has_nothing_to_settle_in_steps_to_cut_or_to_estimate() -> None:
+    flat = "{name: a, match: GET /, meter: {requests: 1}, %s}"
+    for option in ("settle_every: 5s", "on_ceiling: cut", "estimate: {requests: deltas}"):
+        where = option.partition(":")[0]
+        assert problems_of(flat % option) == [
+            f"routes[0].{where}: the charge is fixed: leave this out"
+        ]
+    assert problems_of(flat % "on_ceiling: finish") == []
+
+
+def test_what_is_estimated_has_a_hold_of_its_own() -> None:
+    rule = (
+        "{name: a, match: POST /, meter: {tokens: .n, cached: .c, requests: 1}, hold: {tokens: 4}, "
+        "splits: {cached: {of: tokens}}, estimate: {tokens: bytes/4, cached: deltas, "
+        "requests: bytes, token: deltas}}"
+    )
+    own = "only what has a hold of its own can be estimated"
+    assert problems_of(rule) == [
+        f"routes[0].estimate.cached: {own}",
+        f"routes[0].estimate.requests: {own}",
+        "routes[0].estimate.token: unknown meter; nearest: tokens; meters here: tokens, cached,"
+        " requests",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        ("settle_every: 0s", 'a number of seconds or units such as 5s or 1000 units, found "0s"'),
+        ("settle_every: 5", "a number of seconds or units such as 5s or 1000 units, found 5"),
+        ("settle_every: 5 tokens", "a number of seconds or units such as 5s or 1000 units"),
+        ("estimate: {tokens: bytes / 0}", "hold, none, or a mapping of meters to deltas or bytes"),
+        ("estimate: guess", "hold, none, or a mapping of meters to deltas or bytes / N"),
+    ],
+)
+def test_what_streams_are_told_is_read_exactly(option: str, expected: str) -> None:
+    rule = f"{{name: a, match: POST /, meter: {{tokens: .n}}, hold: {{tokens: 4}}, {option}}}"
+    [problem] = problems_of(rule)
+    assert problem.startswith(f"routes[0].{option.partition(':')[0]}: expected {expected}")

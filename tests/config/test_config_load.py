@@ -61,7 +61,9 @@ routes:
     match: POST /v1/chat/completions
     meter: {input_tokens: .usage.prompt_tokens, output_tokens: .usage.completion_tokens}
     hold: {input_tokens: 4096, output_tokens: ".max_tokens // 512"}
-    estimate: none
+    estimate: {output_tokens: bytes / 4}
+    settle_every: 1000 units
+    on_ceiling: cut
     on_crash: settle
     charge_errors: true
     overrun: cap
@@ -120,7 +122,9 @@ def test_every_option_is_read() -> None:
     chat, search, health = config.routes
     assert isinstance(chat, MeteredRoute)
     assert chat.hold == {"input_tokens": 4096, "output_tokens": ".max_tokens // 512"}
-    assert (chat.estimate, chat.charge_errors, chat.crash) == ("none", True, OnCrash.SETTLE)
+    assert chat.estimate == {"output_tokens": "bytes / 4"}
+    assert (chat.settle_every, chat.on_ceiling) == ("1000 units", "cut")
+    assert (chat.charge_errors, chat.crash) == (True, OnCrash.SETTLE)
     assert (chat.max_request, chat.max_body, chat.overrun) == (1, limits.GIB, "cap")
     assert (chat.too_large, chat.merge, chat.ends) == ("tail", "sum", ("bye",))
     assert search.match.methods == ("GET", "POST")
@@ -142,6 +146,7 @@ def test_what_is_left_out_has_its_default() -> None:
     ).routes
     assert isinstance(rule, MeteredRoute)
     assert rule.overrun == "charge"
+    assert (rule.estimate, rule.settle_every, rule.on_ceiling) == ("hold", None, "finish")
 
 
 def test_the_default_of_on_crash_depends_on_the_meters() -> None:
@@ -268,20 +273,21 @@ def test_all_problems_are_told_at_once_with_their_paths() -> None:
         ' found "POST /v1/*"',
         "routes[0].meter.Tokens: expected a meter's name in lower-case letters, digits and _,"
         ' other than by, minimum, valid_from, cost, found "Tokens"',
-        "routes[0].hold.tokens: expected a whole number from 0 to 9007199254740992 or a jq"
-        " program, found -1",
+        "routes[0].hold.tokens: expected a whole number from 0 to 9007199254740992, a jq program"
+        " on the request, or request_bytes / N, found -1",
         'routes[1].free: expected true or false, found "yes"',
         "routes[2].meter: not in a rule with free: true; known here: match, free, name",
         "routes[3]: expected a mapping of match, found 5",
         'routes[4].name: expected a name of 1 to 64 letters, digits, _ . -, found "a b"',
-        "routes[4].meter: expected a mapping, found a list",
-        "routes[4].estimate: expected hold or none, found 1",
+        "routes[4].meter: expected a mapping of meters, or the name of a preset, found a list",
+        "routes[4].estimate: expected hold, none, or a mapping of meters to deltas or bytes / N, "
+        "found 1",
         'routes[4].charge_errors: expected true or false, found "on"',
         "routes[5].match: missing: expected METHOD PATH such as POST /v1/items/{id} (methods"
         " in capitals, several with commas, or *; WS for WebSockets; each segment of the path"
         " literal or a {name})",
         "routes[5].name: missing: expected a name of 1 to 64 letters, digits, _ . -",
-        "routes[5].meter: missing: expected a mapping",
+        "routes[5].meter: missing: expected a mapping of meters, or the name of a preset",
     ]
 
 

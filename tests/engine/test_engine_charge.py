@@ -202,15 +202,18 @@ def test_what_cannot_come_back_from_a_command_is_an_invariant(
 ) -> None:
     held = nodes.held(engine, 10)
     monkeypatch.setattr(engine, "execute", lambda _: Refusal.HELD)
+    monkeypatch.setattr(engine, "decide", lambda _: Refusal.HELD)
     with pytest.raises(InvariantBroken):
         charge.release(engine, held.hold)
     with pytest.raises(InvariantBroken):
         customers.add_customer(engine, CustomerId("bob"), nodes.PLAN)
     monkeypatch.undo()
     executed = engine.execute(records.Start(1, held.hold))
-    monkeypatch.setattr(engine, "execute", lambda _: executed)
+    monkeypatch.setattr(engine, "decide", lambda _: executed)
     with pytest.raises(InvariantBroken):
         charge.release(engine, held.hold)
+    with pytest.raises(InvariantBroken):
+        charge.step(engine, held.hold, lambda *_: 1, {}, UsageStatus.PARTIAL)
 
 
 def test_a_worker_id_that_is_not_the_next_is_an_invariant(engine: Engine) -> None:

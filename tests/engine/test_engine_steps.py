@@ -11,8 +11,9 @@ import nodes
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from processes import Child, Pipe
 
-from finomw.engine import charge, customers, grants, invoice, ledger, simulate
+from finomw.engine import charge, customers, grants, invoice, ledger, records, simulate
 from finomw.engine.engine import Engine
 from finomw.engine.sweep import sweep
 from finomw.engine.verify import verify
@@ -32,7 +33,6 @@ from finomw.types import (
     HoldId,
     HoldState,
     OnCrash,
-    PlanName,
     UsageStatus,
 )
 
@@ -235,7 +235,7 @@ def test_a_call_in_steps_is_one_call_on_an_invoice_and_in_a_simulation(engine: E
     charge.settle(engine, hold, SIMPLE.price, {"x": 4, "y": 2}, KNOWN)
     [line] = invoice.invoice(engine, nodes.ALICE, Period(0, None)).lines
     assert (line.calls, line.units, line.amount) == (1, {"x": 4, "y": 2}, 6)
-    routes = {nodes.ROUTE: (RoutePrices(None, {"*": SIMPLE}),)}
+    routes: dict[str, tuple[RoutePrices, ...]] = {nodes.ROUTE: (RoutePrices(None, {"*": SIMPLE}),)}
     plan = PricePlan(nodes.PLAN, routes, None, Per.MONTH, ("wallet",), ())
     [told] = simulate.simulate(engine, plan, 0, lambda *_: None)
     assert (told.calls, told.kept, told.charged, told.simulated) == (1, 0, 6, 6)
@@ -322,6 +322,31 @@ def test_a_dead_workers_call_costs_what_its_last_step_says(
     again.close()
 
 
+def step_and_wait(pipe: Pipe, path: Path) -> None:
+    """Settle one call in steps, estimate another, tell, and wait to be killed."""
+    engine = nodes.open_node(path)
+    for record in (False, True):
+        hold = open_hold(engine, nodes.ALICE, SIMPLE, terms())
+        for count in (4, 10):
+            charge.step(engine, hold, SIMPLE.price, {"x": count, "y": 0}, PARTIAL, record=record)
+    pipe.send(engine.worker)
+    pipe.recv()
+
+
+def test_a_killed_worker_s_steps_are_what_its_calls_cost(tmp_path: Path, engine: Engine) -> None:
+    child = Child(step_and_wait, tmp_path / "node")
+    child.receive()
+    assert sweep(engine) == 0
+    account = customers.get_account(engine, nodes.ALICE)
+    assert (account.balance, account.held, account.spent_total) == (880, 105, 15)
+    child.kill()
+    assert sweep(engine) == 2
+    account = customers.get_account(engine, nodes.ALICE)
+    assert (account.balance, account.held, account.spent_total) == (970, 0, 30)
+    assert verify(engine).faults == ()
+    engine.close()
+
+
 def test_only_a_call_under_way_is_settled_in_steps(engine: Engine) -> None:
     hold = open_hold(engine, nodes.ALICE, SIMPLE, terms())
     charge.settle(engine, hold, SIMPLE.price, {"x": 1, "y": 0}, KNOWN)
@@ -336,4 +361,12 @@ def test_only_a_call_under_way_is_settled_in_steps(engine: Engine) -> None:
     assert isinstance(explicit, charge.Held)
     with pytest.raises(InvalidValue, match="is explicit"):
         charge.step(engine, explicit.hold, SIMPLE.price, {"x": 1}, PARTIAL)
+    counted = open_hold(engine, nodes.ALICE, VOLUME, terms())
+    command = records.Step(engine.clock.now(), counted, 5, {"x": 1}, PARTIAL, "", {"x": 0}, True)
+    with pytest.raises(InvariantBroken, match="its price may fall"):
+        engine.execute(command)
+    stepped = open_hold(engine, nodes.ALICE, SIMPLE, terms())
+    charge.step(engine, stepped, SIMPLE.price, {"x": 1, "y": 0}, PARTIAL)
+    with pytest.raises(InvariantBroken, match="but steps charged of it"):
+        engine.execute(records.Release(engine.clock.now(), stepped, ""))
     engine.close()

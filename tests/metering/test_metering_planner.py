@@ -39,10 +39,32 @@ def test_the_differential_test_finds_a_planner_that_is_wrong(
         (".a * 2", b'{"a": 1e308}', 1.7976931348623157e308),
         (".a - .a", b'{"a": -0}', 0),
         ("-1", b"[]", -1),
+        (".a = .b // 1 | .a", b'{"a": 3, "b": null}', None),
+        (".a |= . + 1 | .a", b'{"a": 3}', 4),
+        ("{x: (.a += 2 | .a)}", b'{"a": 3}', {"x": 5}),
+        (".a // (.b = 1 | .b)", b'{"b": 3}', 1),
+        ("del(.a, .b.c) | length", b'{"a": 3, "b": {"c": 1}}', 1),
     ],
 )
 def test_what_once_looked_doubtful(text: str, raw: bytes, expected: object) -> None:
     assert compile_program(text).run(Document(raw)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "inline"),
+    [
+        (".a = 1", True),
+        (".a.b |= . + 1 | .c //= 2 | del(.x, .y)", True),
+        ("if .stream then .n = 5 else . end", True),
+        (".a[] |= 1", False),
+        (".a |= until(false; .)", False),
+        (".a *= .b", False),
+        ("del(.a[])", False),
+        ("to_entries | .a = 1", True),
+    ],
+)
+def test_what_assigns_to_plain_places_is_bounded(text: str, inline: bool) -> None:
+    assert ("helper" not in compile_program(text).plan) is inline
 
 
 def test_what_is_nested_deeper_than_jq_goes_is_not_valid() -> None:
