@@ -82,6 +82,10 @@ class DirectoryError(FinomwError):
     """The node directory is missing, unreadable, of a newer format, or somebody else's."""
 
 
+class CheckpointBroken(DirectoryError):
+    """A checkpoint is not whole, or not this node's; names the file."""
+
+
 class JournalDamaged(FinomwError):
     """A journal cannot be what was written; names the file and the LSN."""
 

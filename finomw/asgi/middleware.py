@@ -9,13 +9,13 @@ price, hold, app, meter, settle, durable, answer.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from pathlib import Path
 from typing import NamedTuple
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from finomw.asgi.failure import Failures
 from finomw.asgi.identity import Caller, identify
 from finomw.asgi.lifespan import run_lifespan
 from finomw.asgi.problems import REFUSAL_REASONS, Refused, send_refusal
@@ -29,7 +29,7 @@ from finomw.config.model import Config
 from finomw.engine import charge
 from finomw.engine.charge import Held, HoldRequest
 from finomw.engine.durable import Durable
-from finomw.engine.engine import Engine, close_engine, open_engine
+from finomw.engine.engine import Engine, Health, close_engine, open_engine
 from finomw.errors import (
     DirectoryError,
     InvalidValue,
@@ -43,8 +43,6 @@ from finomw.money.pricing import PriceList
 from finomw.node.housekeeper import Housekeeper
 from finomw.system import require_linux
 from finomw.types import Refusal
-
-logger = logging.getLogger("finomw")
 
 _UNMETERABLE = frozenset(
     {"http.response.pathsend", "http.response.zerocopysend", "http.response.trailers"}
@@ -75,19 +73,24 @@ class FinoMiddleware:
         self._housekeeper: Housekeeper | None = None
         self._served: Node | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._failures = Failures(self._rules.config.on_failure)
+        self._pid = os.getpid()
         self._calls = 0
         self._closing = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection scope."""
         if scope["type"] == "lifespan":
-            await run_lifespan(self.app, scope, receive, send, self._open, self.close)
+            await run_lifespan(self.app, scope, receive, send, self._start, self.close)
             return
         if scope["type"] != "http" or _is_preflight(scope):
             await self.app(scope, receive, send)
             return
         matched = self._rules.router.find(scope["method"], app_path(scope))
         if matched is not None and matched.rule is not None:
+            if self._pid != os.getpid():
+                # Calls under way when this process was forked are its parent's.
+                self._pid, self._calls = os.getpid(), 0
             self._calls += 1
             try:
                 await self._call(matched, matched.rule, scope, receive, send)
@@ -112,6 +115,9 @@ class FinoMiddleware:
         if isinstance(admitted, Refused):
             await send_refusal(send, admitted)
             return
+        if admitted is None:
+            await self.app(scope, body.receive, send)
+            return
         node, prices, held = admitted
         head = scope["method"] == "HEAD"
         responder = Responder(node, rule, prices, held, head, body.receive, send)
@@ -122,8 +128,11 @@ class FinoMiddleware:
 
     async def _admit(
         self, matched: Matched[Rule], rule: Rule, scope: Scope, body: RequestBody
-    ) -> Admitted | Refused:
-        """Take a call as far as its hold, whose flush is then under way; or say why not."""
+    ) -> Admitted | Refused | None:
+        """Take a call as far as its hold, whose flush is then under way; or say why not.
+
+        ``None`` is a call that billing cannot record, and that passes unbilled.
+        """
         try:
             node = self._node()
             caller = identify(node.engine, scope)
@@ -141,19 +150,39 @@ class FinoMiddleware:
             quoted = quote(rule, plan, matched, request, node.engine.clock.now())
             if isinstance(quoted, Refused):
                 return quoted
-            held = charge.hold(node.engine, self._hold_request(rule, caller, quoted))
+            held = self._hold(node, self._hold_request(rule, caller, quoted))
             if isinstance(held, Refusal):
                 return self._refused(held, caller)
-            node.durable.begin(held.end)
         except TooLarge:
             detail = f"This call may send at most {rule.request_max} bytes."
             return Refused("request_too_large", detail)
         except InvalidValue:
             return Refused("invalid_request", "The request may use more than one call can cost.")
         except (RecordingFailed, DirectoryError, JournalDamaged, ReplayDiffers, OSError) as error:
-            logger.error("a call was refused: %s", error)
+            # A directory that is not there or damaged is no trouble that a call could pass by.
+            if self._failures.passes and isinstance(error, RecordingFailed):
+                self._failures.count_unbilled(self._engine, error)
+                return None
+            self._failures.note("a call was refused", error)
             return Refused("cannot_record")
+        self._failures.over()
         return Admitted(node, quoted.prices, held)
+
+    def _hold(self, node: Node, request: HoldRequest) -> Held | Refusal:
+        """Hold, and begin the flush. Raises `RecordingFailed` where no refusal can be read."""
+        held = None
+        try:
+            held = charge.hold(node.engine, request)
+            if isinstance(held, Held):
+                node.durable.begin(held.end)
+        except RecordingFailed:
+            if isinstance(held, Held):
+                charge.abandon(node.engine, held.hold)
+            refusal = charge.refusal(node.engine, request) if self._failures.passes else None
+            if refusal is None:
+                raise
+            return refusal
+        return held
 
     def _hold_request(self, rule: Rule, caller: Caller, quoted: Quote) -> HoldRequest:
         prices = quoted.prices
@@ -196,9 +225,31 @@ class FinoMiddleware:
             if self._engine is None:
                 raise InvariantBroken("an engine that was opened is not there")
             durable = Durable(self._engine, loop)
-            node = self._served = Node(self._engine, durable, self._rules.config.durability)
+            durability = self._rules.config.durability
+            node = self._served = Node(self._engine, durable, durability, self._failures)
             self._loop = loop
         return node
+
+    def health(self) -> Health | None:
+        """Return how billing does in this process, for a probe; ``None`` where it is not open.
+
+        It opens with the server's lifespan, or else at the first call. Raises `RecordingFailed`
+        where the state cannot be read.
+        """
+        engine = self._engine
+        if engine is None or engine.pid != os.getpid():
+            return None
+        health = engine.health()
+        return health._replace(unbilled=health.unbilled + self._failures.unbilled)
+
+    def _start(self) -> None:
+        """Open at the server's start; a failed node fails it, unless calls may pass unbilled."""
+        try:
+            self._open()
+        except RecordingFailed as error:
+            if not self._failures.passes:
+                raise
+            self._failures.note("cannot be opened", error)
 
     def _open(self) -> None:
         """Open the engine in this process, and end what dead workers left."""
@@ -207,7 +258,7 @@ class FinoMiddleware:
         if self._engine is not None and self._engine.pid == os.getpid():
             return
         self._engine = open_engine(self._rules.config.data)
-        self._housekeeper = Housekeeper(self._engine)
+        self._housekeeper = Housekeeper(self._engine, self._rules.config.storage)
         self._housekeeper.round()
         self._housekeeper.start()
 

@@ -16,12 +16,14 @@ once the hold is on disk the charge cannot be lost. Every call ends once, whatev
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from starlette.types import Message, Receive, Send
 
 from finomw.asgi.ending import Answer, Charge, decide
+from finomw.asgi.failure import Failures
 from finomw.asgi.problems import Refused, send_refusal
 from finomw.asgi.rules import Rule
 from finomw.engine import charge
@@ -41,11 +43,12 @@ _BODILESS = frozenset({204, 205, 304})
 
 
 class Node(NamedTuple):
-    """What an answer needs of the node: the engine, the wait for the disk, and how long."""
+    """What an answer needs of the node: the engine, the wait for the disk, how long, and else."""
 
     engine: Engine
     durable: Durable
     durability: Durability
+    failures: Failures
 
 
 class Responder:
@@ -71,6 +74,8 @@ class Responder:
         self._status: int | None = None
         self._waiting: list[Message] | None = None
         """Messages of a JSON answer that waits as a whole; ``None`` when nothing does."""
+        self._kept: list[Message] = []
+        """The same messages, also when they are about to leave."""
         self._size = 0
         self._reads_json = False
         self._stream: StreamReader | None = None
@@ -83,6 +88,8 @@ class Responder:
         self._client_left = False
         self._failure: RecordingFailed | None = None
         """Why nothing more may leave."""
+        self._unbilled = False
+        """Whether everything may, because the call is not charged."""
 
     async def receive(self) -> Message:
         """Pass on what the server says, and remember if it is that the client has left."""
@@ -95,14 +102,28 @@ class Responder:
         """Take a message from the app. Raises `RecordingFailed` to cut an answer under way."""
         if self._failure is not None:
             raise self._failure
+        if self._unbilled:
+            await self._send(message)
+            return
         try:
             await self._take(message)
         except RecordingFailed as error:
-            self._failure = error
             if self._begun:
+                self._failure = error
                 raise
-            # Nothing of the app's answer has left: another can be given in its place.
-            logger.error("an answer was replaced: %s", error)
+            await self._give_up(message, error)
+
+    async def _give_up(self, message: Message, error: RecordingFailed) -> None:
+        """Let the app's answer, of which nothing has left, go unbilled; or another in its place."""
+        failures = self._node.failures
+        if failures.passes:
+            self._unbilled = True
+            failures.count_unbilled(self._node.engine, error)
+            for unsent in self._kept or [message]:
+                await self._send(unsent)
+        else:
+            self._failure = error
+            failures.note("an answer was replaced", error)
             await send_refusal(self._send, Refused("cannot_record"))
 
     async def _take(self, message: Message) -> None:
@@ -137,7 +158,7 @@ class Responder:
         elif kind is BodyKind.JSON or _is_empty(headers):
             # A client takes an empty answer for complete when it has seen the head.
             self._reads_json = kind is BodyKind.JSON
-            self._waiting = [message]
+            self._waiting = self._kept = [message]
             return
         else:
             if kind is BodyKind.EVENT_STREAM:
@@ -189,16 +210,20 @@ class Responder:
         """End the call if nothing did: the app raised, was cancelled, or sent no last message.
 
         An answer of which nothing has left began only if the client did not wait for it: then the
-        app has worked for a client who left. Otherwise the server answers in the app's place.
+        app has worked for a client who left. Otherwise the server answers in the app's place. In a
+        process that was forked during the call there is nothing to end: the call is the parent's.
         """
-        if self._ended:
+        engine, hold = self._node.engine, self._held.hold
+        if self._ended or engine.pid != os.getpid():
             return
-        if not self._begun and not self._client_left:
+        if self._unbilled or not (self._begun or self._client_left):
             self._status = None
         try:
             self._end(complete=False)
         except RecordingFailed as error:
-            logger.error("hold %s is left to the next start: %s", self._held.hold, error)
+            logger.error("hold %s is left to the housekeeper: %s", hold, error)
+        finally:
+            charge.abandon(engine, hold)
 
     def _end(self, complete: bool) -> None:
         """Settle or release, once; the next message waits for it, as far as it has to."""

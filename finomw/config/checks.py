@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from finomw import limits
 from finomw.config.model import MeteredRoute, Route
 from finomw.config.wording import join, unknown_meter
 from finomw.errors import Problem
@@ -32,6 +33,9 @@ def check(
 def _check_meters(path: str, route: MeteredRoute, problems: list[Problem]) -> None:
     if not route.meter:
         problems.append(Problem(join(path, "meter"), "expected at least one meter"))
+    if len(route.meter) > limits.METERS_MAX:
+        message = f"expected at most {limits.METERS_MAX} meters, found {len(route.meter)}"
+        problems.append(Problem(join(path, "meter"), message))
     for meter, quantity in route.meter.items():
         where = join(join(path, "hold"), meter)
         if isinstance(quantity, str) and meter not in route.hold:

@@ -8,9 +8,12 @@ never looks like a node.
 
 from __future__ import annotations
 
+import errno
+import glob
 import os
 import secrets
 import shutil
+import stat
 from pathlib import Path
 
 import msgspec
@@ -23,6 +26,10 @@ from finomw.journal.segment import Segments
 
 FORMAT_VERSION = 1
 _FOLDERS = ("state", "journal", "checkpoints", "workers")
+_INCARNATION_SHIFT = 30
+"""An incarnation has room for so many bits of worker ids and record numbers."""
+_INCARNATION_MAX = 2**32
+_LOW_WORD = 2**32 - 1
 
 
 class NodeFile(msgspec.Struct, frozen=True):
@@ -39,6 +46,14 @@ class NodeFile(msgspec.Struct, frozen=True):
         """The part of the node's id that hold ids begin with."""
         return self.node[:8]
 
+    @property
+    def id_base(self) -> int:
+        """What all ids of this incarnation lie above: none of an earlier one is given again.
+
+        A node that was restored from a backup may have given out ids since that backup was made.
+        """
+        return 0 if self.incarnation == 1 else self.incarnation << _INCARNATION_SHIFT
+
 
 class NodeDirectory:
     """The paths of one node directory, and its identity."""
@@ -47,25 +62,58 @@ class NodeDirectory:
         self.path = path
         self.node = node
         self.state = path / "state"
+        self.id = bytes.fromhex(node.node)
         self.journal = path / "journal"
+        self.checkpoints = path / "checkpoints"
         self.workers = path / "workers"
         self.control = path / "control"
         self.start_lock = path / "start.lock"
         self.node_lock = path / "node.lock"
         self.housekeeper_lock = path / "housekeeper.lock"
+        self.checkpoint_lock = path / "checkpoint.lock"
 
     def segments(self, files: Files) -> Segments:
         """Return the journal's segments."""
         node = self.node
-        return Segments(
-            files, self.journal, node.segment_size, bytes.fromhex(node.node), node.incarnation
-        )
+        return Segments(files, self.journal, node.segment_size, self.id, node.incarnation)
 
     def epoch(self) -> Epoch:
-        """Return under which the page cache and LMDB may be believed: boot and state directory."""
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        """Return under which the page cache and LMDB may be believed: boot and state directory.
+
+        A file system that was torn away has lost what it had not written, under the same boot: so
+        the device's number goes with that of its present mounting.
+        """
         state = os.stat(self.state)
-        return Epoch(bytes.fromhex(boot.replace("-", "")), state.st_dev, state.st_ino)
+        device = mounting(state.st_dev) << 32 | state.st_dev & _LOW_WORD
+        return Epoch(boot_id(), device, state.st_ino)
+
+    def make_state(self) -> None:
+        """Make the state directory unless it is there; raises `OSError`.
+
+        It may be a link to a memory file system, whose end of the link is gone after a boot.
+        """
+        Path(os.path.realpath(self.state)).mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def mounting(device: int) -> int:
+    """Return the kernel's number for the present mounting of a device's file system, 32 bits.
+
+    It is that of the file system's folder in sysfs, which is made anew each time it is mounted;
+    mounting it at a second place changes nothing. 0 where there is none: a memory file system.
+    """
+    numbers = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        name = os.path.basename(os.readlink(f"/sys/dev/block/{numbers}"))
+        folders = list(Path("/sys/fs").glob(f"*/{glob.escape(name)}"))
+        return folders[0].stat().st_ino & _LOW_WORD if folders else 0
+    except OSError:
+        return 0
+
+
+def boot_id() -> bytes:
+    """Return what this start of the machine is called."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return bytes.fromhex(boot.replace("-", ""))
 
 
 def create(path: Path, segment_size: int, state_size: int, files: Files | None = None) -> None:
@@ -97,15 +145,32 @@ def find(path: Path) -> NodeDirectory:
     """Return an existing node directory; raises `DirectoryError` for anything else."""
     file = path / "node.json"
     try:
-        node = msgspec.json.decode(file.read_bytes(), type=NodeFile)
+        node = msgspec.json.decode(_read_small(file), type=NodeFile)
     except (FileNotFoundError, NotADirectoryError):
         raise DirectoryError(
             f"{path}: no node directory here; make one with `finomw init`"
         ) from None
     except OSError as error:
         raise DirectoryError(f"{file}: cannot be read: {error.strerror}") from error
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise DirectoryError(f"{file}: damaged: {error}") from error
+    _check(file, node)
+    return NodeDirectory(path, node)
+
+
+def _read_small(file: Path) -> bytes:
+    """Read a file of at most a page; what is no file is an error, and not waited for."""
+    fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "no regular file")
+        return os.read(fd, limits.PAGE)
+    finally:
+        os.close(fd)
+
+
+def _check(file: Path, node: NodeFile) -> None:
+    """Raise `DirectoryError` unless every field can be what was written when the node was made."""
     if node.format > FORMAT_VERSION:
         raise DirectoryError(
             f"{file}: directory format {node.format} is newer than this finomw "
@@ -113,6 +178,13 @@ def find(path: Path) -> NodeDirectory:
         )
     if not limits.SEGMENT_SIZE_MIN <= node.segment_size <= limits.SEGMENT_SIZE_MAX:
         raise DirectoryError(f"{file}: segment_size {node.segment_size} is out of range")
+    if not limits.STATE_SIZE_MIN <= node.state_size <= limits.STATE_SIZE_MAX:
+        raise DirectoryError(f"{file}: state_size {node.state_size} is out of range")
+    if node.segment_size % limits.PAGE or node.state_size % limits.PAGE:
+        raise DirectoryError(f"{file}: a size is no multiple of {limits.PAGE}")
     if len(node.node) != 32 or not set(node.node) <= set("0123456789abcdef"):
         raise DirectoryError(f"{file}: node {node.node!r} is not an id of 32 hex digits")
-    return NodeDirectory(path, node)
+    if node.format < 1:
+        raise DirectoryError(f"{file}: format {node.format} is out of range")
+    if not 1 <= node.incarnation < _INCARNATION_MAX:
+        raise DirectoryError(f"{file}: incarnation {node.incarnation} is out of range")

@@ -59,6 +59,7 @@ class Flusher:
             durable = self._control.durable()
             self._check()
             if committed <= durable:
+                self._segments.let_go(durable)
                 return durable
             try:
                 heal(self._control, self._workers, self._segments, committed, self._slot)
@@ -76,6 +77,7 @@ class Flusher:
             self._slot.flush_mark = 0
             self._check()
             self._slot.publish(committed)
+            self._segments.let_go(committed)
             self._read_ahead(committed)
             return committed
 

@@ -120,6 +120,7 @@ def decode_segment_header(data: bytes, path: str, base: Lsn) -> SegmentHeader:
     header of the segment at ``base``.
     """
     magic, version, crc, *rest = _SEGMENT.unpack(data[: _SEGMENT.size])
+    without_crc = data[:12] + bytes(4) + data[16 : _SEGMENT.size]
     if magic != MAGIC:
         raise JournalDamaged(path, base, "not a journal segment")
     if version > FORMAT_VERSION:
@@ -128,7 +129,7 @@ def decode_segment_header(data: bytes, path: str, base: Lsn) -> SegmentHeader:
             "install the version that wrote it"
         )
     header = SegmentHeader(*rest)
-    if crc != crc32(_SEGMENT.pack(magic, version, 0, *header)):
+    if crc != crc32(without_crc):
         raise JournalDamaged(path, base, "the segment's header is damaged")
     if header.base != base:
         raise JournalDamaged(path, base, f"this is the segment of LSN {header.base}")

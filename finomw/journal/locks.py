@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 import weakref
 from pathlib import Path
+
+_TRIES_A_SECOND = 100
 
 
 class FileLock:
@@ -33,6 +36,14 @@ class FileLock:
             return False
         return True
 
+    def exclusive_within(self, seconds: int) -> bool:
+        """Try to take the lock for so long; say whether that was possible."""
+        for _ in range(seconds * _TRIES_A_SECOND):
+            if self.try_exclusive():
+                return True
+            time.sleep(1 / _TRIES_A_SECOND)
+        return False
+
     def shared(self) -> None:
         """Wait until nobody holds the lock exclusively, and share it.
 
@@ -40,6 +51,10 @@ class FileLock:
         happen under another lock.
         """
         fcntl.flock(self._fd, fcntl.LOCK_SH)
+
+    def release(self) -> None:
+        """Let others have the lock; it can be taken again."""
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def close(self) -> None:
         """Let go."""

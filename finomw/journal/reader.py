@@ -2,7 +2,8 @@
 
 The reader follows the chain: a record is the log's continuation only when its LSN is its place
 and its CRC covers its predecessor's. Where that stops holding, the log ends for the reader; what
-the end means (a tail, a torn write, damage) is decided in ``recovery.py``.
+the end means (a tail, a torn write, damage) is decided in ``recovery.py``. It maps one segment at a
+time, so that a journal of any length can be read.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from finomw.journal.format import HEADER_SIZE, StoredRecord, Tail, decode_record
-from finomw.journal.segment import MissingSegment, Segments
+from finomw.journal.segment import MissingSegment, Segments, Window
 
 
 class Reader:
@@ -23,18 +24,19 @@ class Reader:
 
     def __iter__(self) -> Iterator[StoredRecord]:
         """Yield records until the chain ends; ``stamp`` is the highest durable LSN they name."""
-        while (record := self._next()) is not None:
-            self.tail = Tail(record.lsn, record.end, record.crc, self.tail.number + 1)
-            self.stamp = max(self.stamp, record.durable)
-            yield record
+        with Window(self._segments) as window:
+            while (record := self._next(window)) is not None:
+                self.tail = Tail(record.lsn, record.end, record.crc, self.tail.number + 1)
+                self.stamp = max(self.stamp, record.durable)
+                yield record
 
-    def _next(self) -> StoredRecord | None:
+    def _next(self, window: Window) -> StoredRecord | None:
         """Look behind the tail, then at the start of the segment after it."""
         end = self.tail.end
         base = self._segments.base_of(end - 1)
         for lsn in (end, base + self._segments.size + HEADER_SIZE):
             try:
-                segment = self._segments.at(self._segments.base_of(lsn - 1))
+                segment = window.at(self._segments.base_of(lsn - 1))
             except MissingSegment:
                 return None
             record = decode_record(segment.rest(lsn), segment.seed, lsn, self.tail.crc)
@@ -45,8 +47,9 @@ class Reader:
 
 def read_at(segments: Segments, lsn: int) -> StoredRecord | None:
     """Return the record that starts at ``lsn``, whatever it follows; ``None`` without one."""
-    try:
-        segment = segments.at(segments.base_of(lsn))
-    except MissingSegment:
-        return None
-    return decode_record(segment.rest(lsn), segment.seed, lsn, None)
+    with Window(segments) as window:
+        try:
+            segment = window.at(segments.base_of(lsn))
+        except MissingSegment:
+            return None
+        return decode_record(segment.rest(lsn), segment.seed, lsn, None)

@@ -1,0 +1,453 @@
+"""The watermark protocol between processes, as a model that is explored completely.
+
+Two workers and a process that opens the directory later append and flush. Every step stands for
+what ``journal/flush.py``, ``journal/workers.py`` and the engine do between two moments at which
+another process can see a difference; between any two of them others go on, for as long as they
+like (so a process may be stopped anywhere), or the process is killed. The disk may refuse a page,
+and the kernel may let go of clean pages. It behaves as Linux does since 4.13: pages that a failed
+write lost count as clean, and the error is told once to every descriptor that was open then; to a
+later one only if nobody was told yet.
+
+Everything that can be reached is looked at. The durable watermark never passes what is on disk;
+nobody whose flush ended after the failure flag was set publishes; and from every state without a
+failure, whoever lives makes its record durable by itself, wherever the others are stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+PROCESSES = 3
+_SOLO_MAX = 64
+LATE = 2
+"""The process that opens the directory while the others work."""
+
+
+class Page(NamedTuple):
+    """The page of one record: as processes see it, as the disk has it, and what the kernel does."""
+
+    seen: bool = False
+    disk: bool = False
+    dirty: bool = False
+    writing: bool = False
+
+
+class Process(NamedTuple):
+    """A process: what it does next (``at``), its slot, and the locals of ``Flusher.flush``."""
+
+    at: str = "idle"
+    alive: bool = True
+    slot: bool = True
+    watermark: int = 0
+    mark: int = 0
+    opened: bool = False
+    told: int = 0
+    vouched: bool = False
+    mine: int = 0
+    committed: int = 0
+    durable: int = 0
+    heals: tuple[int, ...] = ()
+    waits: int = 0
+    """A bit for each page."""
+    flag_was_set: bool = False
+
+
+class State(NamedTuple):
+    """Everything that a step can depend on."""
+
+    pages: tuple[Page, ...] = (Page(),) * PROCESSES
+    processes: tuple[Process, ...] = (Process(), Process(), Process(at="join", slot=False))
+    committed: int = 0
+    lock: int = -1
+    flag: bool = False
+    errors: int = 0
+    anybody_told: bool = True
+    losses: int = 0
+    kills: int = 0
+    evictions: int = 0
+
+    @property
+    def durable(self) -> int:
+        return max(process.watermark for process in self.processes)
+
+
+class Rules(NamedTuple):
+    """The protocol; a mutant leaves one rule out."""
+
+    flush_before_publish: bool = True
+    tail_read_before_flush: bool = True
+    flag_checked_again: bool = True
+    flag_set: bool = True
+    dead_healed: bool = True
+    marked: bool = True
+    opened_before_looking: bool = True
+    new_descriptors_heal: bool = True
+    healing_verified: bool = True
+
+
+class Budget(NamedTuple):
+    """How much may go wrong in one run."""
+
+    losses: int = 1
+    kills: int = 1
+    evictions: int = 1
+
+
+class Violated(Exception):
+    """The protocol breaks a promise; the message is the way there."""
+
+
+Step = tuple[str, State]
+
+
+class Model:
+    """The steps of all processes and of the kernel."""
+
+    def __init__(self, rules: Rules, budget: Budget) -> None:
+        self.rules = rules
+        self.budget = budget
+
+    def steps(self, state: State) -> Iterator[Step]:
+        """Yield every step that can be next, with the state after it."""
+        yield from self.kernel(state)
+        for index, process in enumerate(state.processes):
+            if not process.alive:
+                continue
+            for name, after in self.process(state, index):
+                yield f"{index} {name}", after
+            if state.kills < self.budget.kills and process.at not in ("idle", "join", "refused"):
+                yield f"{index} is killed", _kill(state, index)
+
+    def kernel(self, state: State) -> Iterator[Step]:
+        """Write pages, lose them, let go of them."""
+        for index, page in enumerate(state.pages):
+            if page.writing:
+                yield f"page {index} is written", _written(state, index)
+                if state.losses < self.budget.losses:
+                    yield f"page {index} is lost", _lost(state, index)
+            elif page.dirty:
+                clean = _page(state, index, page._replace(dirty=False))
+                yield f"page {index} is written early", _written(clean, index)
+                if state.losses < self.budget.losses:
+                    yield f"page {index} is lost early", _lost(clean, index)
+            elif page.seen != page.disk and state.evictions < self.budget.evictions:
+                gone = _page(state, index, page._replace(seen=page.disk))
+                yield f"page {index} is evicted", gone._replace(evictions=state.evictions + 1)
+
+    def process(self, state: State, index: int) -> Iterator[Step]:
+        """Do what one process does next."""
+        process = state.processes[index]
+        if process.at == "idle":
+            if state.lock < 0 and not process.mine and not state.flag:
+                yield "takes the write lock", _go(state, index, "store")._replace(lock=index)
+            if process.mine and state.durable < process.mine:
+                yield "begins to flush", _go(state, index, "tail")
+        else:
+            step = getattr(self, f"_{process.at}")(state, index, process)
+            if step is not None:
+                yield process.at, step
+
+    def _join(self, state: State, index: int, process: Process) -> State:
+        """`open_directory`: a later process refuses while the flag is set."""
+        return _go(state, index, "refused" if state.flag else "idle")
+
+    def _refused(self, state: State, index: int, process: Process) -> None:
+        """It charges no more."""
+
+    def _store(self, state: State, index: int, process: Process) -> State:
+        """`Writer.encode` opens the segment; `Writer.store`."""
+        state = _open(state, index)
+        page = state.pages[state.committed]
+        state = _page(state, state.committed, page._replace(seen=True, dirty=True))
+        return _go(state, index, "commit")
+
+    def _commit(self, state: State, index: int, process: Process) -> State:
+        """LMDB's commit; a process without a slot claims one, and then flushes."""
+        committed = state.committed + 1
+        state = state._replace(committed=committed, lock=-1)
+        return _go(state, index, "idle" if process.slot else "claim", mine=committed)
+
+    def _claim(self, state: State, index: int, process: Process) -> State:
+        """`Workers.claim_slot`: heals, then takes the slot with the maximum in it."""
+        if self.rules.dead_healed:
+            for other in _dead_marked(state):
+                state = self._restored(state, other, state.committed)
+        return _go(state, index, "idle", slot=True, mark=0, watermark=state.durable)
+
+    def _tail(self, state: State, index: int, process: Process) -> State:
+        """Read the committed tail and the watermark."""
+        durable = state.durable
+        if state.committed <= durable:
+            return _go(state, index, "idle")
+        state = _go(state, index, "look", committed=state.committed, durable=durable)
+        return _open(state, index) if self.rules.opened_before_looking else state
+
+    def _look(self, state: State, index: int, process: Process) -> State:
+        """`heal`: whose flush was cut off, or may have failed before our descriptor was there?"""
+        heals = _dead_marked(state) if self.rules.dead_healed else ()
+        if self.rules.new_descriptors_heal and not process.vouched:
+            others = enumerate(state.processes)
+            heals = tuple(other for other, p in others if other != index and p.slot and p.mark)
+        return _go(state, index, "heal", heals=heals)
+
+    def _heal(self, state: State, index: int, process: Process) -> State:
+        """Store again what may have been lost, then look at the flag."""
+        if not process.heals:
+            return _go(state, index, "check")
+        other, *rest = process.heals
+        healed = self._restored(state, other, process.committed)
+        if self.rules.healing_verified and not all(
+            page.seen for page in state.pages[process.durable : process.committed]
+        ):
+            return _go(state, index, "fail")
+        return _go(healed, index, "heal", heals=tuple(rest))
+
+    def _restored(self, state: State, other: int, committed: int) -> State:
+        """`Segment.restore` of all behind the watermark; a dead flusher's mark is cleared."""
+        end = max(committed, state.processes[other].mark)
+        for index in range(state.durable, end):
+            state = _page(state, index, state.pages[index]._replace(dirty=True))
+        if not state.processes[other].alive:
+            return _go(state, other, state.processes[other].at, mark=0)
+        return state
+
+    def _check(self, state: State, index: int, process: Process) -> State:
+        """The failure flag, before the flush; and the descriptor, at the latest."""
+        state = _open(state, index)
+        if state.flag:
+            return _go(state, index, "refused")
+        return _go(state, index, "mark" if self.rules.flush_before_publish else "publish")
+
+    def _mark(self, state: State, index: int, process: Process) -> State:
+        """The flush mark: from here on a death says that something may be lost."""
+        mark = process.committed if self.rules.marked else 0
+        return _go(state, index, "begin", mark=mark)
+
+    def _begin(self, state: State, index: int, process: Process) -> State | None:
+        """`fdatasync` begins: it waits for what is being written, and writes what is dirty."""
+        if any(page.dirty and page.writing for page in state.pages):
+            return None  # what is being written must be done before it is written again
+        pages = tuple(
+            page._replace(dirty=False, writing=True) if page.dirty else page for page in state.pages
+        )
+        waits = sum(1 << at for at, page in enumerate(pages) if page.writing)
+        return _go(state._replace(pages=pages), index, "end", waits=waits)
+
+    def _end(self, state: State, index: int, process: Process) -> State | None:
+        """`fdatasync` returns, with an error that this descriptor was not told yet."""
+        if process.waits:
+            return None
+        failed = state.errors != process.told
+        state = state._replace(anybody_told=True)
+        was_set = state.flag
+        return _go(
+            state, index, "fail" if failed else "unmark", told=state.errors, flag_was_set=was_set
+        )
+
+    def _fail(self, state: State, index: int, process: Process) -> State:
+        """Set the failure flag, before the mark goes."""
+        return _go(state._replace(flag=state.flag or self.rules.flag_set), index, "clear")
+
+    def _clear(self, state: State, index: int, process: Process) -> State:
+        return _go(state, index, "refused", mark=0)
+
+    def _unmark(self, state: State, index: int, process: Process) -> State:
+        return _go(state, index, "again", mark=0)
+
+    def _again(self, state: State, index: int, process: Process) -> State:
+        """The failure flag, after the flush."""
+        if state.flag and self.rules.flag_checked_again:
+            return _go(state, index, "refused")
+        return _go(state, index, "publish")
+
+    def _publish(self, state: State, index: int, process: Process) -> State:
+        """The watermark moves to what was committed before the flush."""
+        if process.flag_was_set:
+            raise Violated("a flush that ended after the failure flag was set is published")
+        lsn = process.committed if self.rules.tail_read_before_flush else state.committed
+        after = "idle" if self.rules.flush_before_publish else "begin"
+        return _go(state, index, after, watermark=lsn, vouched=True)
+
+
+def check(state: State) -> None:
+    """Raise `Violated` where the watermark has passed what is on disk."""
+    if not all(page.disk for page in state.pages[: state.durable]):
+        raise Violated(f"the watermark {state.durable} passes what is on disk")
+
+
+class Solos:
+    """Which states one process gets its record to the disk from while all others stand still."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._fine: set[tuple[State, int]] = set()
+
+    def check(self, state: State, index: int) -> None:
+        """Raise `Violated` where the others block a process."""
+        path: list[tuple[State, int]] = []
+        while state.durable < state.processes[index].mine and (state, index) not in self._fine:
+            path.append((state, index))
+            writing = [at for at, page in enumerate(state.pages) if page.writing]
+            following = list(self._model.process(state, index))
+            if writing:
+                state = _written(state, writing[0])
+            elif following and len(path) < _SOLO_MAX:
+                state = following[-1][1]
+            else:
+                raise Violated(f"process {index} is blocked by the others")
+        self._fine.update(path)
+
+
+class Explored(NamedTuple):
+    """How much there was."""
+
+    states: int
+    steps: int
+    solos: int
+
+
+def explore(rules: Rules = Rules(), budget: Budget = Budget()) -> Explored:  # noqa: B008
+    """Look at every state; raises `Violated` with the shortest way to a broken one."""
+    gc.disable()  # nothing here is garbage before the end
+    try:
+        return _explore(Model(rules, budget))
+    finally:
+        gc.enable()
+
+
+def _explore(model: Model) -> Explored:
+    start = State()
+    came: dict[State, tuple[State, str] | None] = {start: None}
+    waiting = deque([start])
+    solos, steps, checked = Solos(model), 0, 0
+    while waiting:
+        state = waiting.popleft()
+        try:
+            check(state)
+            for index, process in enumerate(state.processes):
+                fine = process.alive and process.slot and not state.losses and not state.flag
+                if fine and process.mine > state.durable:
+                    solos.check(state, index)
+                    checked += 1
+            for name, after in model.steps(state):
+                steps += 1
+                after = _canonical(after)
+                if after not in came:
+                    came[after] = (state, name)
+                    waiting.append(after)
+        except Violated as violated:
+            raise Violated(f"{violated}: {'; '.join(_way(came, state))}") from None
+    return Explored(len(came), steps, checked)
+
+
+def _canonical(state: State) -> State:
+    """Return the one of two states that differ only in which of the two workers is which."""
+    first, second, *late = state.processes
+    if first <= second:
+        return state
+    swapped = (1, 0, LATE)
+    processes = tuple(
+        process._replace(heals=tuple(swapped[other] for other in process.heals))
+        for process in (second, first, *late)
+    )
+    lock = swapped[state.lock] if state.lock >= 0 else state.lock
+    return state._replace(processes=processes, lock=lock)
+
+
+def _way(came: dict[State, tuple[State, str] | None], state: State) -> list[str]:
+    names = []
+    while (before := came[state]) is not None:
+        state, name = before
+        names.append(name)
+    return names[::-1]
+
+
+def _go(state: State, index: int, at: str, **changed: object) -> State:
+    """Move a process to its next step."""
+    processes = list(state.processes)
+    processes[index] = processes[index]._replace(at=at, **changed)  # type: ignore[arg-type]
+    if at in ("idle", "refused"):
+        # What a flush remembered is forgotten: fewer states.
+        processes[index] = processes[index]._replace(
+            committed=0, durable=0, heals=(), flag_was_set=False
+        )
+    return state._replace(processes=tuple(processes))
+
+
+def _page(state: State, index: int, page: Page) -> State:
+    pages = list(state.pages)
+    pages[index] = page
+    return state._replace(pages=tuple(pages))
+
+
+def _open(state: State, index: int) -> State:
+    """Open a descriptor: it will be told of errors from now on, or that nobody was told of."""
+    process = state.processes[index]
+    if process.opened:
+        return state
+    told = state.errors if state.anybody_told else state.errors - 1
+    return _go(state, index, process.at, opened=True, told=told)
+
+
+def _kill(state: State, index: int) -> State:
+    state = state._replace(kills=state.kills + 1)
+    if state.lock == index:
+        state = state._replace(lock=-1)
+    processes = list(state.processes)
+    processes[index] = processes[index]._replace(alive=False, waits=0, heals=())
+    return state._replace(processes=tuple(processes))
+
+
+def _written(state: State, index: int) -> State:
+    page = state.pages[index]
+    return _done(_page(state, index, page._replace(disk=page.seen, writing=False)), index)
+
+
+def _lost(state: State, index: int) -> State:
+    state = _done(_page(state, index, state.pages[index]._replace(writing=False)), index)
+    return state._replace(errors=state.errors + 1, anybody_told=False, losses=state.losses + 1)
+
+
+def _done(state: State, index: int) -> State:
+    """Nobody waits for a page any more."""
+    page = 1 << index
+    processes = tuple(
+        process._replace(waits=process.waits & ~page) if process.waits & page else process
+        for process in state.processes
+    )
+    return state._replace(processes=processes)
+
+
+def _dead_marked(state: State) -> tuple[int, ...]:
+    """Return whose flush was cut off by their death."""
+    return tuple(
+        index
+        for index, process in enumerate(state.processes)
+        if process.slot and process.mark and not process.alive
+    )
+
+
+def figures(explored: Explored, seconds: float) -> str:
+    """Say what was explored, in one line."""
+    return (
+        f"watermark model: {explored.states:,} states, {explored.steps:,} steps, {explored.solos:,} "
+        f"times one process went on alone; 0 violations; {seconds:.0f} s"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    for field, default in Budget()._asdict().items():
+        parser.add_argument(f"--{field}", type=int, default=default)
+    budget = Budget(**vars(parser.parse_args()))
+    began = time.monotonic()
+    print(figures(explore(budget=budget), time.monotonic() - began))
+
+
+if __name__ == "__main__":
+    main()
