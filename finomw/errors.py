@@ -96,7 +96,14 @@ class JournalDamaged(FinomwError):
 
 
 class ReplayDiffers(FinomwError):
-    """Replaying a record computed another result than the record carries."""
+    """Replaying a record computed another result than the record carries; names its LSN."""
+
+    def __init__(self, lsn: int, what: str) -> None:
+        super().__init__(
+            f"LSN {lsn}: {what}; see `finomw recover --dry-run` for what can be done; nothing was "
+            "changed"
+        )
+        self.lsn = lsn
 
 
 class RecordingFailed(FinomwError):

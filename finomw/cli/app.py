@@ -19,6 +19,7 @@ import typer
 
 from finomw import __version__
 from finomw.cli import (
+    backup,
     balance,
     check,
     customer,
@@ -32,6 +33,7 @@ from finomw.cli import (
     paid,
     price,
     reconcile,
+    recover,
     refund,
     simulate,
     subscription,
@@ -57,6 +59,8 @@ _VERBS: Final = (
     simulate,
     verify,
     reconcile,
+    backup,
+    recover,
     demo,
 )
 """Every module with verbs, in the order of the help; each has its own ``app``."""
@@ -76,7 +80,7 @@ def _finomw(
 ) -> None:
     """Charge for API calls inside the API's own process: the owner's tools.
 
-    All commands work while the API is running.
+    All commands but recover, restore and upgrade work while the API is running.
     """
     if version:
         typer.echo(f"finomw {__version__}")

@@ -7,7 +7,8 @@ out; `dry_run` only asks for it. Whoever calls is alone: nobody else has the dir
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from finomw.journal.recovery import (
     BaseFacts,
     Behind,
     Boot,
+    JournalEnd,
     Lmdb,
     Outcome,
     Place,
@@ -65,12 +67,25 @@ class Analysis(NamedTuple):
         return self.tail.number - self.start.number
 
 
-def dry_run(path: Path, files: Files | None = None) -> Analysis:
-    """Say what a start of this directory would do; changes nothing.
+class Alone(NamedTuple):
+    """A node directory that nobody else has open.
+
+    ``control`` is ``None`` where there is none, or ``error`` says why it cannot be used.
+    """
+
+    directory: NodeDirectory
+    segments: Segments
+    control: Control | None
+    error: DirectoryError | None
+
+
+@contextmanager
+def closed(path: Path) -> Iterator[NodeDirectory]:
+    """Keep everybody else from opening a directory, of whatever format up to this version's.
 
     Raises `DirectoryError` where there is no node, or a process has it open.
     """
-    directory = find(path)
+    directory = find(path, older=True)
     with ExitStack() as undo:
         for place in (directory.start_lock, directory.node_lock):
             try:
@@ -80,16 +95,36 @@ def dry_run(path: Path, files: Files | None = None) -> Analysis:
             undo.callback(lock.close)
             if not lock.try_exclusive():
                 raise DirectoryError(f"{path}: a process has it open; stop it first")
-        files = files or Files()
+        yield directory
+
+
+@contextmanager
+def alone(path: Path, files: Files) -> Iterator[Alone]:
+    """Keep everybody else from opening a directory, and leave it as it is. Raises as `closed`."""
+    find(path)
+    with closed(path) as directory, ExitStack() as undo:
         segments = directory.segments(files)
-        control = None
+        control, unusable = None, None
         if files.exists(directory.control):
             try:
                 control = Control(files, directory.control)
+                undo.callback(control.close)
             except DirectoryError as error:
-                return _refused(error, 0)
-            undo.callback(control.close)
-        return analyse(directory, segments, control)
+                unusable = error
+        yield Alone(directory, segments, control, unusable)
+
+
+def dry_run(path: Path, files: Files | None = None) -> Analysis:
+    """Say what a start of this directory would do; changes nothing. Raises as `alone`."""
+    with alone(path, files or Files()) as found:
+        return plan_of(found)
+
+
+def plan_of(found: Alone) -> Analysis:
+    """Say what a start would do with a directory that nobody else has open."""
+    if found.error is not None:
+        return _refused(found.error, 0)
+    return analyse(found.directory, found.segments, found.control)
 
 
 def analyse(
@@ -178,20 +213,24 @@ def _plan(
     reaches = base in segments.bases()
     outcome = decide_base(BaseFacts(missing is None, reaches, bool(broken)))
     reader = Reader(segments, start)
-    if reaches:
-        for _ in reader:
-            pass
-    known = max(watermark, reader.stamp, 0 if checkpoint is None else start.end)
-    end = recovery.judge_end(segments, reader.tail, known)
     error: FinomwError | None = None
-    if missing is not None:
-        error = _missing(segments, missing, missing)
-    elif not reaches:
-        error = _missing(segments, base, base) if checkpoint else _pruned(segments, broken)
-    elif not recovery.has_record(segments, start):
-        error = recovery.damaged_end(segments, start.lsn, end.durable)
-    elif end.outcome is Outcome.REFUSE:
-        error = recovery.damaged_end(segments, reader.tail.end, end.durable)
+    end = JournalEnd(Outcome.REFUSE, Behind.ZEROS, max(watermark, start.end))
+    try:
+        if reaches:
+            for _ in reader:
+                pass
+        known = max(watermark, reader.stamp, 0 if checkpoint is None else start.end)
+        end = recovery.judge_end(segments, reader.tail, known)
+        if missing is not None:
+            error = _missing(segments, missing, reader.tail.end)
+        elif not reaches:
+            error = _missing(segments, base, base) if checkpoint else _pruned(segments, broken)
+        elif not recovery.has_record(segments, start):
+            error = recovery.damaged_end(segments, start.lsn, end.durable)
+        elif end.outcome is Outcome.REFUSE:
+            error = recovery.damaged_end(segments, reader.tail.end, end.durable)
+    except JournalDamaged as damage:
+        error = damage
     return Analysis(
         outcome.worse(end.outcome if error is None else Outcome.REFUSE),
         "",

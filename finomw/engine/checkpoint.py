@@ -51,14 +51,8 @@ def make_checkpoint(engine: Engine) -> Checkpoint:
         lock.exclusive()
         # The directory may be an older one, or one copied without what was empty.
         directory.checkpoints.mkdir(mode=0o700, exist_ok=True)
-        draft = directory.checkpoints / _DRAFT
-        draft.unlink(missing_ok=True)
         _check_room(engine)
-        try:
-            checkpoint = _publish(engine, draft)
-        finally:
-            with suppress(OSError):
-                draft.unlink(missing_ok=True)
+        checkpoint = publish(engine, directory.checkpoints)
         for path in _too_old(engine):
             files.unlink(path)
         return checkpoint
@@ -84,10 +78,23 @@ def _check_room(engine: Engine) -> None:
         )
 
 
+def publish(engine: Engine, folder: Path) -> Checkpoint:
+    """Write a draft in a folder, prove it, and give it its name.
+
+    Nobody else may publish there meanwhile. Raises `CheckpointBroken`, `RecordingFailed`,
+    `OSError`; then no draft is left.
+    """
+    draft = folder / _DRAFT
+    try:
+        draft.unlink(missing_ok=True)
+        return _publish(engine, draft)
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
 def _publish(engine: Engine, draft: Path) -> Checkpoint:
-    """Write the draft, prove it, and give it its name."""
-    directory, files = engine.directory, engine.segments.files
-    identity = (directory.id, directory.node.incarnation)
+    identity, files = engine.directory.identity, engine.segments.files
     files.fill(draft, engine.store.copy_to)
     tail, size = tail_of(draft), draft.stat().st_size
     # The journal has to reach it before anybody can start from it.
@@ -96,14 +103,14 @@ def _publish(engine: Engine, draft: Path) -> Checkpoint:
     footer = Checkpoint(draft, *identity, size, tail, digest_of(draft, size))
     files.append(draft, encode_footer(footer))
     checked = check(draft, *identity)
-    path = directory.checkpoints / name_of(tail.end)
+    path = draft.with_name(name_of(tail.end))
     files.rename(draft, path)
     return checked._replace(path=path)
 
 
 def _too_old(engine: Engine) -> list[Path]:
     """Return the checkpoints older than the last of those that are to be kept."""
-    identity = (engine.directory.id, engine.directory.node.incarnation)
+    identity = engine.directory.identity
     paths = listed(engine.directory.checkpoints)
     good = 0
     for index, path in enumerate(paths):
@@ -162,7 +169,7 @@ def oldest_start(engine: Engine) -> Tail | None:
 
 def _kept_tails(engine: Engine) -> list[Tail]:
     """Return the tails of all checkpoints that seem good by their footers, newest first."""
-    identity = (engine.directory.id, engine.directory.node.incarnation)
+    identity = engine.directory.identity
     tails: list[Tail] = []
     for path in listed(engine.directory.checkpoints):
         with suppress(CheckpointBroken):

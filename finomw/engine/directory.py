@@ -14,6 +14,8 @@ import os
 import secrets
 import shutil
 import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -25,7 +27,8 @@ from finomw.journal.files import Files
 from finomw.journal.segment import Segments
 
 FORMAT_VERSION = 1
-_FOLDERS = ("state", "journal", "checkpoints", "workers")
+NODE_FILE = "node.json"
+FOLDERS = ("state", "journal", "checkpoints", "workers")
 _INCARNATION_SHIFT = 30
 """An incarnation has room for so many bits of worker ids and record numbers."""
 _INCARNATION_MAX = 2**32
@@ -71,6 +74,11 @@ class NodeDirectory:
         self.node_lock = path / "node.lock"
         self.housekeeper_lock = path / "housekeeper.lock"
         self.checkpoint_lock = path / "checkpoint.lock"
+
+    @property
+    def identity(self) -> tuple[bytes, int]:
+        """Node and incarnation, as its files carry them."""
+        return self.id, self.node.incarnation
 
     def segments(self, files: Files) -> Segments:
         """Return the journal's segments."""
@@ -122,40 +130,68 @@ def create(path: Path, segment_size: int, state_size: int, files: Files | None =
     ``path`` must not exist, or be an empty directory. Sizes are bytes.
     """
     files = files or Files()
+    node = NodeFile(FORMAT_VERSION, secrets.token_hex(16), 1, segment_size, state_size)
+    with appearing(path, files) as draft:
+        segments = NodeDirectory(draft, node).segments(files)
+        segments.create(0)
+        segments.create(segment_size)
+        write_node(draft / NODE_FILE, node, files)
+
+
+@contextmanager
+def appearing(path: Path, files: Files, folders: Iterable[str] = FOLDERS) -> Iterator[Path]:
+    """Yield a draft of a directory with some folders; it gets its name when it is complete.
+
+    Raises `DirectoryError` where ``path`` is taken, or cannot be made; then nothing is left.
+    """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise DirectoryError(f"{path}: is there already and not empty; choose another directory")
     draft = path.with_name(f"{path.name}.{os.getpid()}.draft")
     try:
         draft.mkdir(mode=0o700, parents=True)
-        for folder in _FOLDERS:
+        for folder in folders:
             (draft / folder).mkdir(mode=0o700)
-        node = NodeFile(FORMAT_VERSION, secrets.token_hex(16), 1, segment_size, state_size)
-        segments = NodeDirectory(draft, node).segments(files)
-        segments.create(0)
-        segments.create(segment_size)
-        files.write(draft / "node.json", msgspec.json.encode(node) + b"\n")
+        yield draft
         draft.rename(path)
         files.sync_directory(path.parent)
     except OSError as error:
-        shutil.rmtree(draft, ignore_errors=True)
         raise DirectoryError(f"{path}: cannot be made: {error.strerror}") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
-def find(path: Path) -> NodeDirectory:
-    """Return an existing node directory; raises `DirectoryError` for anything else."""
-    file = path / "node.json"
+def find(path: Path, *, older: bool = False) -> NodeDirectory:
+    """Return an existing node directory; raises `DirectoryError` for anything else.
+
+    One of an older format is refused too, unless that is what the caller is there for.
+    """
+    missing = f"{path}: no node directory here; make one with `finomw init`"
+    node = read_node(path / NODE_FILE, missing)
+    if node.format < FORMAT_VERSION and not older:
+        raise DirectoryError(
+            f"{path / NODE_FILE}: directory format {node.format} is older than this finomw's "
+            f"({FORMAT_VERSION}); stop every process that uses it and run `finomw upgrade`"
+        )
+    return NodeDirectory(path, node)
+
+
+def write_node(file: Path, node: NodeFile, files: Files) -> None:
+    """Write what `read_node` reads, durably; raises `OSError`."""
+    files.write(file, msgspec.json.encode(node) + b"\n")
+
+
+def read_node(file: Path, missing: str) -> NodeFile:
+    """Read ``node.json``, or what has its form; raises `DirectoryError`, with ``missing`` if so."""
     try:
         node = msgspec.json.decode(_read_small(file), type=NodeFile)
     except (FileNotFoundError, NotADirectoryError):
-        raise DirectoryError(
-            f"{path}: no node directory here; make one with `finomw init`"
-        ) from None
+        raise DirectoryError(missing) from None
     except OSError as error:
         raise DirectoryError(f"{file}: cannot be read: {error.strerror}") from error
     except (msgspec.MsgspecError, RecursionError) as error:
         raise DirectoryError(f"{file}: damaged: {error}") from error
     _check(file, node)
-    return NodeDirectory(path, node)
+    return node
 
 
 def _read_small(file: Path) -> bytes:

@@ -56,12 +56,10 @@ def _redo(txn: Txn, apply: Apply, record: StoredRecord, number: int) -> None:
     try:
         command, expected = records.decode(record.body)
     except msgspec.MsgspecError as error:
-        raise ReplayDiffers(f"LSN {record.lsn}: the record cannot be read: {error}") from error
+        raise ReplayDiffers(record.lsn, f"the record cannot be read: {error}") from error
     try:
         result = apply(txn, command, number)
     except FinomwError as error:
-        raise ReplayDiffers(f"LSN {record.lsn}: {command}: {error}") from error
+        raise ReplayDiffers(record.lsn, f"{command}: {error}") from error
     if result != expected:
-        raise ReplayDiffers(
-            f"LSN {record.lsn}: {command} gave {result}, but the record says {expected}"
-        )
+        raise ReplayDiffers(record.lsn, f"{command} gave {result}, but the record says {expected}")

@@ -12,6 +12,7 @@ import contextlib
 import mmap
 import os
 import secrets
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -157,6 +158,16 @@ class Files:
             finally:
                 os.close(fd)
             undo.pop_all()
+
+    def copy(self, source: Path, target: Path) -> None:
+        """Copy a large file under a name that is not taken, durably or not at all."""
+
+        def write(fd: int) -> None:
+            with source.open("rb") as file, open(fd, "wb", closefd=False) as copy:
+                shutil.copyfileobj(file, copy, limits.MIB)
+
+        self.fill(target, write)
+        self.sync_directory(target.parent)
 
     def append(self, path: Path, data: bytes) -> None:
         """Write ``data`` behind a file's last byte, durably, and let the cache forget the file."""

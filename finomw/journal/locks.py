@@ -19,9 +19,10 @@ _TRIES_A_SECOND = 100
 class FileLock:
     """An advisory lock on a file of its own, which is created when missing."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        self._fd = os.open(path, flags, 0o600)
         _locks.add(self)
 
     def exclusive(self) -> None:

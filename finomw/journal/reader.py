@@ -12,13 +12,18 @@ from collections.abc import Iterator
 
 from finomw.journal.format import HEADER_SIZE, StoredRecord, Tail, decode_record
 from finomw.journal.segment import MissingSegment, Segments, Window
+from finomw.types import Lsn
 
 
 class Reader:
-    """Iterates over the records after ``start``; ``tail`` is what has been read so far."""
+    """Iterates over the records after ``start``; ``tail`` is what has been read so far.
 
-    def __init__(self, segments: Segments, start: Tail) -> None:
+    With ``until``, records from that LSN on are left alone.
+    """
+
+    def __init__(self, segments: Segments, start: Tail, until: Lsn | None = None) -> None:
         self._segments = segments
+        self._until = until
         self.tail = start
         self.stamp = 0
 
@@ -26,6 +31,8 @@ class Reader:
         """Yield records until the chain ends; ``stamp`` is the highest durable LSN they name."""
         with Window(self._segments) as window:
             while (record := self._next(window)) is not None:
+                if self._until is not None and record.lsn >= self._until:
+                    return
                 self.tail = Tail(record.lsn, record.end, record.crc, self.tail.number + 1)
                 self.stamp = max(self.stamp, record.durable)
                 yield record

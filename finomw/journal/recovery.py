@@ -51,11 +51,12 @@ of all records, also of those that lie behind the end. The worst of the three ou
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
 from finomw.errors import InvariantBroken, JournalDamaged
-from finomw.journal.format import ALIGNMENT, HEADER_SIZE, Tail, decode_record
+from finomw.journal.format import ALIGNMENT, HEADER_SIZE, StoredRecord, Tail, decode_record
 from finomw.journal.reader import Reader, read_at
 from finomw.journal.segment import Segment, Segments, Window
 from finomw.types import Lsn
@@ -210,19 +211,19 @@ def judge_end(segments: Segments, tail: Tail, known: Lsn) -> JournalEnd:
 
     ``tail`` is the last record that can be read, ``known`` what is known durable so far.
     """
-    behind, stamp = Behind.ZEROS, known
+    found, stamp = Behind.ZEROS, known
     with Window(segments) as window:
-        for base, lsn in _behind(segments, tail.end):
+        for base, lsn in behind(segments, tail.end):
             segment = window.at(base)
             if not _has_bytes(segment, lsn):
                 continue
-            stamps = _stamps(segment, lsn)
+            stamps = [record.durable for record in records_from(segment, lsn)]
             if stamps:
-                behind, stamp = Behind.RECORDS, max(stamp, *stamps)
-            elif behind is Behind.ZEROS:
-                behind = Behind.BYTES
-    outcome = END_TABLE[EndFacts(behind, durable_beyond=stamp > tail.end)]
-    return JournalEnd(outcome, behind, stamp)
+                found, stamp = Behind.RECORDS, max(stamp, *stamps)
+            elif found is Behind.ZEROS:
+                found = Behind.BYTES
+    outcome = END_TABLE[EndFacts(found, durable_beyond=stamp > tail.end)]
+    return JournalEnd(outcome, found, stamp)
 
 
 def settle_end(segments: Segments, reader: Reader, watermark: Lsn) -> JournalEnd:
@@ -257,14 +258,14 @@ def give_up(end: Lsn) -> str:
 def zero_behind(segments: Segments, end: Lsn) -> None:
     """Zero everything behind ``end``, in all segments, and flush it."""
     with Window(segments) as window:
-        for base, lsn in _behind(segments, end):
+        for base, lsn in behind(segments, end):
             segment = window.at(base)
             if _has_bytes(segment, lsn):
                 segment.zero(lsn, segment.end - lsn)
                 segment.file.flush()
 
 
-def _behind(segments: Segments, end: Lsn) -> list[tuple[Lsn, Lsn]]:
+def behind(segments: Segments, end: Lsn) -> list[tuple[Lsn, Lsn]]:
     """Return where bytes behind ``end`` may lie: in its segment, and in later ones.
 
     Each place is a segment's base, and the first LSN in it.
@@ -278,17 +279,15 @@ def _has_bytes(segment: Segment, lsn: Lsn) -> bool:
     return rest.count(0) != len(rest)
 
 
-def _stamps(segment: Segment, lsn: Lsn) -> list[Lsn]:
-    """Return the durable LSNs named by all valid records from ``lsn`` on.
+def records_from(segment: Segment, lsn: Lsn) -> Iterator[StoredRecord]:
+    """Yield all valid records of a segment from ``lsn`` on, whatever they follow.
 
     Every aligned place whose second word is its own LSN may be a record; its CRC decides.
     """
-    stamps: list[Lsn] = []
     rest = segment.rest(lsn)
     for index, word in enumerate(rest.cast("Q")):
         at = lsn + (index - 1) * ALIGNMENT
         if word == at and index:
             record = decode_record(rest[at - lsn :], segment.seed, at, None)
             if record is not None:
-                stamps.append(record.durable)
-    return stamps
+                yield record

@@ -35,9 +35,10 @@ class Workers:
 
     def alive(self, worker: WorkerId) -> bool:
         """Say whether a worker, not this process's own, still holds its lock."""
-        if not self._path(worker).exists():
+        try:
+            probe = FileLock(self._path(worker), create=False)
+        except FileNotFoundError:
             return False
-        probe = FileLock(self._path(worker))
         try:
             return not probe.try_exclusive()
         finally:

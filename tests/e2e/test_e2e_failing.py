@@ -115,7 +115,8 @@ def test_a_stream_that_outlasts_the_grace_is_cut_and_charged(node: Node, tmp_pat
             with pytest.raises(httpx.TransportError):
                 list(lines)
         server.process.wait(PATIENCE)
-    assert sweep(node.engine) == 0
+    # uvicorn ends without waiting for what it has cancelled: then the next start settles it.
+    sweep(node.engine)
     [entry] = node.settlements("alice")
     assert entry.call is not None
     assert (entry.amount, entry.call.usage) == (-HOLD, UsageStatus.PARTIAL)

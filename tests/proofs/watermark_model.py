@@ -63,7 +63,6 @@ class State(NamedTuple):
     pages: tuple[Page, ...] = (Page(),) * PROCESSES
     processes: tuple[Process, ...] = (Process(), Process(), Process(at="join", slot=False))
     committed: int = 0
-    lock: int = -1
     flag: bool = False
     errors: int = 0
     anybody_told: bool = True
@@ -124,17 +123,11 @@ class Model:
                 yield f"{index} is killed", _kill(state, index)
 
     def kernel(self, state: State) -> Iterator[Step]:
-        """Write pages, lose them, let go of them."""
+        """Lose pages, or let go of them. They are written as late as `fdatasync` lets them be."""
         for index, page in enumerate(state.pages):
-            if page.writing:
-                yield f"page {index} is written", _written(state, index)
+            if page.writing or page.dirty:
                 if state.losses < self.budget.losses:
                     yield f"page {index} is lost", _lost(state, index)
-            elif page.dirty:
-                clean = _page(state, index, page._replace(dirty=False))
-                yield f"page {index} is written early", _written(clean, index)
-                if state.losses < self.budget.losses:
-                    yield f"page {index} is lost early", _lost(clean, index)
             elif page.seen != page.disk and state.evictions < self.budget.evictions:
                 gone = _page(state, index, page._replace(seen=page.disk))
                 yield f"page {index} is evicted", gone._replace(evictions=state.evictions + 1)
@@ -143,8 +136,8 @@ class Model:
         """Do what one process does next."""
         process = state.processes[index]
         if process.at == "idle":
-            if state.lock < 0 and not process.mine and not state.flag:
-                yield "takes the write lock", _go(state, index, "store")._replace(lock=index)
+            if not process.mine and not state.flag:
+                yield "begins to append", _go(state, index, "append")
             if process.mine and state.durable < process.mine:
                 yield "begins to flush", _go(state, index, "tail")
         else:
@@ -157,20 +150,16 @@ class Model:
         return _go(state, index, "refused" if state.flag else "idle")
 
     def _refused(self, state: State, index: int, process: Process) -> None:
-        """It charges no more."""
+        """Charge no more."""
 
-    def _store(self, state: State, index: int, process: Process) -> State:
-        """`Writer.encode` opens the segment; `Writer.store`."""
+    def _append(self, state: State, index: int, process: Process) -> State:
+        """`Engine._transact`, under the write lock; a process without a slot claims one next."""
         state = _open(state, index)
         page = state.pages[state.committed]
         state = _page(state, state.committed, page._replace(seen=True, dirty=True))
-        return _go(state, index, "commit")
-
-    def _commit(self, state: State, index: int, process: Process) -> State:
-        """LMDB's commit; a process without a slot claims one, and then flushes."""
         committed = state.committed + 1
-        state = state._replace(committed=committed, lock=-1)
-        return _go(state, index, "idle" if process.slot else "claim", mine=committed)
+        at = "idle" if process.slot else "claim"
+        return _go(state._replace(committed=committed), index, at, mine=committed)
 
     def _claim(self, state: State, index: int, process: Process) -> State:
         """`Workers.claim_slot`: heals, then takes the slot with the maximum in it."""
@@ -188,7 +177,7 @@ class Model:
         return _open(state, index) if self.rules.opened_before_looking else state
 
     def _look(self, state: State, index: int, process: Process) -> State:
-        """`heal`: whose flush was cut off, or may have failed before our descriptor was there?"""
+        """Look for flushes that were cut off, or failed before our descriptor was there (`heal`)."""
         heals = _dead_marked(state) if self.rules.dead_healed else ()
         if self.rules.new_descriptors_heal and not process.vouched:
             others = enumerate(state.processes)
@@ -217,36 +206,39 @@ class Model:
         return state
 
     def _check(self, state: State, index: int, process: Process) -> State:
-        """The failure flag, before the flush; and the descriptor, at the latest."""
+        """Open the segment, at the latest; read the failure flag."""
         state = _open(state, index)
         if state.flag:
             return _go(state, index, "refused")
         return _go(state, index, "mark" if self.rules.flush_before_publish else "publish")
 
     def _mark(self, state: State, index: int, process: Process) -> State:
-        """The flush mark: from here on a death says that something may be lost."""
+        """Set the flush mark: from here on a death says that something may be lost."""
         mark = process.committed if self.rules.marked else 0
         return _go(state, index, "begin", mark=mark)
 
-    def _begin(self, state: State, index: int, process: Process) -> State | None:
-        """`fdatasync` begins: it waits for what is being written, and writes what is dirty."""
-        if any(page.dirty and page.writing for page in state.pages):
-            return None  # what is being written must be done before it is written again
-        pages = tuple(
-            page._replace(dirty=False, writing=True) if page.dirty else page for page in state.pages
-        )
-        waits = sum(1 << at for at, page in enumerate(pages) if page.writing)
-        return _go(state._replace(pages=pages), index, "end", waits=waits)
+    def _begin(self, state: State, index: int, process: Process) -> State:
+        """`fdatasync` begins: it writes what is dirty, and waits also for what others write."""
+        for at, page in enumerate(state.pages):
+            if page.dirty and page.writing:
+                state = _written(state, at)  # it waits for this before it writes the page anew
+            if page.dirty:
+                state = _page(state, at, state.pages[at]._replace(dirty=False, writing=True))
+        waits = sum(1 << at for at, page in enumerate(state.pages) if page.writing)
+        return _go(state, index, "end", waits=waits)
 
-    def _end(self, state: State, index: int, process: Process) -> State | None:
-        """`fdatasync` returns, with an error that this descriptor was not told yet."""
-        if process.waits:
-            return None
+    def _end(self, state: State, index: int, process: Process) -> State:
+        """`fdatasync` returns, with an error if there is one this descriptor was not told of."""
+        for at in range(PROCESSES):
+            if process.waits >> at & 1:
+                state = _written(state, at)
         failed = state.errors != process.told
-        state = state._replace(anybody_told=True)
-        was_set = state.flag
         return _go(
-            state, index, "fail" if failed else "unmark", told=state.errors, flag_was_set=was_set
+            state._replace(anybody_told=True),
+            index,
+            "fail" if failed else "unmark",
+            told=state.errors,
+            flag_was_set=state.flag,
         )
 
     def _fail(self, state: State, index: int, process: Process) -> State:
@@ -260,13 +252,13 @@ class Model:
         return _go(state, index, "again", mark=0)
 
     def _again(self, state: State, index: int, process: Process) -> State:
-        """The failure flag, after the flush."""
+        """Read the failure flag again."""
         if state.flag and self.rules.flag_checked_again:
             return _go(state, index, "refused")
         return _go(state, index, "publish")
 
     def _publish(self, state: State, index: int, process: Process) -> State:
-        """The watermark moves to what was committed before the flush."""
+        """Move the watermark to what was committed before the flush."""
         if process.flag_was_set:
             raise Violated("a flush that ended after the failure flag was set is published")
         lsn = process.committed if self.rules.tail_read_before_flush else state.committed
@@ -292,14 +284,10 @@ class Solos:
         path: list[tuple[State, int]] = []
         while state.durable < state.processes[index].mine and (state, index) not in self._fine:
             path.append((state, index))
-            writing = [at for at, page in enumerate(state.pages) if page.writing]
             following = list(self._model.process(state, index))
-            if writing:
-                state = _written(state, writing[0])
-            elif following and len(path) < _SOLO_MAX:
-                state = following[-1][1]
-            else:
+            if not following or len(path) > _SOLO_MAX:
                 raise Violated(f"process {index} is blocked by the others")
+            state = following[-1][1]
         self._fine.update(path)
 
 
@@ -355,8 +343,7 @@ def _canonical(state: State) -> State:
         process._replace(heals=tuple(swapped[other] for other in process.heals))
         for process in (second, first, *late)
     )
-    lock = swapped[state.lock] if state.lock >= 0 else state.lock
-    return state._replace(processes=processes, lock=lock)
+    return state._replace(processes=processes)
 
 
 def _way(came: dict[State, tuple[State, str] | None], state: State) -> list[str]:
@@ -396,8 +383,6 @@ def _open(state: State, index: int) -> State:
 
 def _kill(state: State, index: int) -> State:
     state = state._replace(kills=state.kills + 1)
-    if state.lock == index:
-        state = state._replace(lock=-1)
     processes = list(state.processes)
     processes[index] = processes[index]._replace(alive=False, waits=0, heals=())
     return state._replace(processes=tuple(processes))
@@ -409,7 +394,10 @@ def _written(state: State, index: int) -> State:
 
 
 def _lost(state: State, index: int) -> State:
-    state = _done(_page(state, index, state.pages[index]._replace(writing=False)), index)
+    page = state.pages[index]
+    # What was stored since the write began is still dirty.
+    lost = page._replace(writing=False) if page.writing else page._replace(dirty=False)
+    state = _done(_page(state, index, lost), index)
     return state._replace(errors=state.errors + 1, anybody_told=False, losses=state.losses + 1)
 
 
