@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from finomw.asgi.middleware import FinoMiddleware
     from finomw.billing import Billing
+    from finomw.engine.engine import health
 
 __version__ = "0.1.0"
 
-__all__ = ["Billing", "FinoMiddleware", "__version__"]
+__all__ = ["Billing", "FinoMiddleware", "__version__", "health"]
 
 
 def __getattr__(name: str) -> object:
@@ -29,6 +30,10 @@ def __getattr__(name: str) -> object:
         from finomw.billing import Billing
 
         return Billing
+    if name == "health":
+        from finomw.engine.engine import health
+
+        return health
     from finomw.asgi.middleware import FinoMiddleware
 
     return FinoMiddleware

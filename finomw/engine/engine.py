@@ -369,6 +369,20 @@ def open_engine(
         return engine
 
 
+def health(path: Path | str) -> Health | None:
+    """Return the health of a node directory as this process sees it; ``None`` where it is not open.
+
+    For a health check of the API that finomw is in: the engine is the one that serves its calls.
+    """
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    with _sharing:
+        engine, _ = _shared.get((status.st_dev, status.st_ino), (None, 0))
+        return None if engine is None or engine.pid != os.getpid() else engine.health()
+
+
 def close_engine(engine: Engine) -> None:
     """Give one opening back; the last one closes the engine."""
     with _sharing:

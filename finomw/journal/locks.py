@@ -17,7 +17,7 @@ _TRIES_A_SECOND = 100
 
 
 class FileLock:
-    """An advisory lock on a file of its own, which is created when missing."""
+    """An advisory lock on a file of its own, which is created when missing, if wanted."""
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = path

@@ -121,7 +121,14 @@ class Housekeeper:
             if trouble != self._room_trouble:
                 logger.error("housekeeper: no room ahead: %s", error)
         self._room_trouble = trouble
-        space, path = engine.health().space, engine.directory.path
+        self._tell_space()
+
+    def _tell_space(self) -> None:
+        engine = self._engine
+        try:
+            space, path = engine.health().space, engine.directory.path
+        except (FinomwError, OSError):  # what ails the disk has been told
+            return
         if space.low and not self._low_space:
             text = "%s: low space: %d bytes free; without more, new calls will get 503"
             logger.warning(text, path, space.disk_free)

@@ -98,6 +98,8 @@ def test_streams_end_within_the_grace_and_their_charges_are_on_disk(
         server.process.wait(PATIENCE)
     assert [text.endswith("data: [DONE]\n\n") for text in ended] == [True] * STREAMS
     assert list((node.path / "workers").iterdir()) == []
+    assert node.engine.health().clean_start
+    node.close()
     # The journal alone says the same.
     (node.path / "control").unlink()
     assert node.balance("alice") == MONEY - STREAMS * 9 * TOKEN

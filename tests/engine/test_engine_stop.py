@@ -11,7 +11,7 @@ from nodes import ALICE
 from processes import Child, Pipe
 
 from finomw.engine import customers
-from finomw.engine.engine import Engine
+from finomw.engine.engine import Engine, close_engine, health, open_engine
 from finomw.engine.sweep import sweep
 from finomw.journal.control import Control
 from finomw.journal.files import Files
@@ -128,3 +128,19 @@ def test_who_cannot_get_the_start_lock_soon_closes_all_the_same(
     again = nodes.open_node(path)
     assert customers.get_account(again, ALICE).balance == 1000
     again.close()
+
+
+def test_a_process_can_ask_for_the_health_of_what_it_has_open(path: Path) -> None:
+    assert health(path / "nowhere") is None
+    assert health(path) is None
+    shared = open_engine(path)
+    try:
+        customers.add_customer(shared, ALICE, nodes.PLAN)
+        nodes.held(shared, 0)
+        seen = health(path)
+        assert seen is not None
+        assert (seen.failed, seen.worker, seen.space.open_holds) == (False, shared.worker, 1)
+        assert seen.tail == shared.tail()
+    finally:
+        close_engine(shared)
+    assert health(path) is None
