@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from finomw.cli.options import (
@@ -19,6 +20,7 @@ from finomw.cli.options import (
     node_directory,
 )
 from finomw.cli.output import one_line, print_fields, print_json
+from finomw.clock import SystemClock
 from finomw.engine import loss
 from finomw.engine.analysis import Analysis
 from finomw.engine.loss import Assessment, Lost
@@ -76,38 +78,40 @@ def _rebuild(directory: Path, as_json: bool) -> None:
 
 
 def _accept(directory: Path, after: int, as_json: bool) -> None:
-    found, aside = loss.accept_loss(directory, after)
+    found, aside = loss.accept_loss(directory, after, SystemClock())
     if as_json:
-        print_json({**_loss_document(found), "aside": str(aside)})
+        print_json({**_loss_document(found), "aside": None if aside is None else str(aside)})
         return
-    _print_lost(found)
-    typer.echo(f"the journal ends at LSN {after} now; what followed lies in {one_line(str(aside))}")
+    _print_lost(found, "are lost")
+    where = "" if aside is None else f"; what followed lies in {one_line(str(aside))}"
+    typer.echo(f"the journal ends at LSN {after} now{where}")
 
 
 def _show(found: Assessment, as_json: bool) -> None:
+    plan = found.plan
     if as_json:
-        print_json({**_document(found.plan), **_loss_document(found)})
+        print_json({**_document(plan), **_loss_document(found)})
     else:
-        print_fields(_fields(found.plan))
-        if found.error is not None:
-            typer.echo(f"refused: {one_line(str(found.error))}")
+        print_fields(_fields(plan))
         if found.end is not None:
-            _print_lost(found)
+            _print_lost(found, "would be lost")
             typer.echo(f"to give that up: finomw recover --accept-loss-after {found.end}")
-    if found.error is not None:
+    if plan.error is not None:
         raise typer.Exit(1)
 
 
 def _fields(plan: Analysis) -> list[tuple[str, str]]:
-    checkpoint = "none" if plan.checkpoint is None else one_line(str(plan.checkpoint.path))
+    if plan.error is not None:
+        return [("a start would", plan.outcome.value), ("because", str(plan.error))]
+    checkpoint = "none" if plan.checkpoint is None else str(plan.checkpoint.path)
     return [
         ("a start would", plan.outcome.value),
-        *([("because", one_line(plan.reason))] if plan.reason and plan.error is None else []),
-        *(("broken checkpoint", one_line(str(error))) for error in plan.broken),
+        ("because", plan.reason),
+        *(("broken checkpoint", str(error)) for error in plan.broken),
         ("from checkpoint", checkpoint),
         ("records to replay", str(plan.records)),
-        ("readable up to LSN", str(plan.tail.end)),
-        ("known on disk up to LSN", str(plan.durable)),
+        ("up to LSN", str(plan.tail.end)),
+        ("on disk at least up to LSN", str(plan.durable)),
         ("behind it", plan.behind.value),
     ]
 
@@ -126,25 +130,24 @@ def _document(plan: Analysis) -> dict[str, object]:
 
 
 def _loss_document(found: Assessment) -> dict[str, object]:
+    error = found.plan.error
     return {
-        "error": None if found.error is None else str(found.error),
+        "error": None if error is None else str(error),
         "accept_loss_after": found.end,
-        "lost": [loss.document(lost) for lost in found.lost],
-        "unreadable": list(found.unreadable),
+        "lost": [msgspec.to_builtins(lost) for lost in found.lost],
     }
 
 
-def _print_lost(found: Assessment) -> None:
+def _print_lost(found: Assessment, are_lost: str) -> None:
     for lost in found.lost:
         typer.echo(one_line(_told(lost)))
-    for file in found.unreadable:
-        typer.echo(f"lost, unread: {one_line(file)}")
-    typer.echo(f"{len(found.lost) or 'no'} records that can be read would be lost")
+    records = sum(lost.command is not None for lost in found.lost)
+    more = ", and what cannot be read" if records < len(found.lost) else ""
+    typer.echo(f"{records or 'no'} records{more} {are_lost}")
 
 
 def _told(lost: Lost) -> str:
-    named = loss.document(lost)
-    what = named.pop("command") or "a record that cannot be read"
-    lsn = named.pop("lsn")
-    fields = ", ".join(f"{name} {value}" for name, value in named.items())
-    return f"lost: LSN {lsn}: {what}: {fields}" if fields else f"lost: LSN {lsn}: {what}"
+    if lost.command is None:
+        return f"LSN {lost.lsn} up to {lost.end}: cannot be read"
+    fields = ", ".join(f"{name} {value}" for name, value in lost.fields.items())
+    return f"LSN {lost.lsn}: {lost.command}: {fields}"

@@ -87,7 +87,9 @@ def closed(path: Path) -> Iterator[NodeDirectory]:
     """
     directory = find(path, older=True)
     with ExitStack() as undo:
-        for place in (directory.start_lock, directory.node_lock):
+        for place in (directory.start_lock, directory.node_lock, directory.state_lock):
+            if place == directory.state_lock and not place.exists():
+                continue
             try:
                 lock = FileLock(place)
             except OSError as error:
@@ -120,11 +122,11 @@ def dry_run(path: Path, files: Files | None = None) -> Analysis:
         return plan_of(found)
 
 
-def plan_of(found: Alone) -> Analysis:
-    """Say what a start would do with a directory that nobody else has open."""
+def plan_of(found: Alone, *, believe: bool = True) -> Analysis:
+    """Say what a start would do with a directory that nobody else has open; see `analyse`."""
     if found.error is not None:
         return _refused(found.error, 0)
-    return analyse(found.directory, found.segments, found.control)
+    return analyse(found.directory, found.segments, found.control, believe=believe)
 
 
 def analyse(
@@ -135,12 +137,15 @@ def analyse(
     Without ``believe`` the state is taken for unreadable, whatever it looks like from outside.
     """
     epoch = None if control is None else control.epoch()
-    watermark = 0 if control is None or epoch is None else control.durable()
+    watermark = 0
     try:
+        if control is not None and epoch is not None:
+            watermark = control.durable()
         facts, tail = _look(directory, segments, control, watermark, believe)
         missing = recovery.missing_segment(segments.bases(), segments.size)
         outcome = decide_start(facts)
         if outcome is Outcome.GO_ON and missing is None:
+            recovery.check_behind(segments, tail.end)
             found = Analysis(
                 *(outcome, Lmdb.MATCHES.value, None, (), tail, tail, watermark),
                 *(Behind.ZEROS, False, False, None),
@@ -186,7 +191,10 @@ def _place(directory: NodeDirectory, known: Epoch | None) -> Place:
     """Say whether the state directory is the one that the control file names."""
     if not (directory.state / DATA).exists():
         return Place.MISSING
-    return Place.SAME if known is not None and known == directory.epoch() else Place.ANOTHER
+    try:
+        return Place.SAME if known == directory.epoch() else Place.ANOTHER
+    except OSError:
+        return Place.ANOTHER
 
 
 def _reason(facts: StartFacts) -> str:
@@ -224,9 +232,10 @@ def _plan(
         if missing is not None:
             error = _missing(segments, missing, reader.tail.end)
         elif not reaches:
-            error = _missing(segments, base, base) if checkpoint else _pruned(segments, broken)
+            error = _missing(segments, base, None) if checkpoint else _pruned(segments, broken)
         elif not recovery.has_record(segments, start):
-            error = recovery.damaged_end(segments, start.lsn, end.durable)
+            hint = recovery.give_up(None)
+            error = recovery.damaged_end(segments, start.lsn, end.durable, hint)
         elif end.outcome is Outcome.REFUSE:
             error = recovery.damaged_end(segments, reader.tail.end, end.durable)
     except JournalDamaged as damage:
@@ -246,7 +255,7 @@ def _plan(
     )
 
 
-def _missing(segments: Segments, base: Lsn, end: Lsn) -> JournalDamaged:
+def _missing(segments: Segments, base: Lsn, end: Lsn | None) -> JournalDamaged:
     what = "this segment of the journal is missing"
     hint = f"put it back, {recovery.give_up(end)}"
     return JournalDamaged(str(segments.path(base)), base, what, hint)

@@ -14,25 +14,34 @@ after it are refused. Both directories appear whole, under their names, or not a
 from __future__ import annotations
 
 from contextlib import closing
-from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from finomw.clock import Clock
 from finomw.engine.checkpoint import publish
-from finomw.engine.directory import NODE_FILE, NodeDirectory, appearing, read_node, write_node
+from finomw.engine.directory import (
+    BACKUP_FILE,
+    NODE_FILE,
+    NodeDirectory,
+    appearing,
+    read_node,
+    write_node,
+)
 from finomw.engine.engine import Engine
-from finomw.errors import CheckpointBroken, DirectoryError
+from finomw.errors import DirectoryError, JournalDamaged
 from finomw.journal.files import Files
+from finomw.journal.format import (
+    HEADER_SIZE,
+    START,
+    Tail,
+    decode_segment_header,
+    encode_segment_header,
+)
+from finomw.journal.reader import Reader
 from finomw.journal.recovery import has_record
+from finomw.journal.segment import Segments
 from finomw.store.checkpoints import Checkpoint, newest_good
 from finomw.types import Lsn
-
-BACKUP_FILE = "backup.json"
-
-_SECOND = timedelta(seconds=1) // timedelta(microseconds=1)
 
 
 class BackedUp(NamedTuple):
@@ -69,39 +78,62 @@ def back_up(engine: Engine, target: Path) -> BackedUp:
     return BackedUp(checkpoint.tail.end, checkpoint.tail.number, checkpoint.size)
 
 
-def restore(source: Path, target: Path, clock: Clock) -> Restored:
+def restore(source: Path, target: Path, clock: Clock, files: Files | None = None) -> Restored:
     """Make a node directory out of a backup, as a new incarnation of its node.
 
     Raises `DirectoryError` where ``source`` is no whole backup, or ``target`` is not free.
     """
-    files = Files()
+    files = files or Files()
     missing = f"{source}: no backup here; make one with `finomw backup DIR`"
-    node = read_node(source / BACKUP_FILE, missing)
-    backup = NodeDirectory(source, node)
-    checkpoint = _whole(backup, files)
-    later = max(node.incarnation + 1, clock.now() // _SECOND)
-    node = msgspec.structs.replace(node, incarnation=later)
+    backup = NodeDirectory(source, read_node(source / BACKUP_FILE, missing))
+    checkpoint, head = _whole(backup, files)
+    node = backup.node.reborn(clock)
     with appearing(target, files) as draft:
         directory = NodeDirectory(draft, node)
         segments = directory.segments(files)
         files.copy(checkpoint.path, directory.checkpoints / checkpoint.path.name)
         base = segments.base_of(checkpoint.tail.lsn)
-        with closing(backup.segments(files).open(base)) as segment:
-            files.allocate(segments.path(base), segments.size, segment.file.load(0, segments.size))
+        path = segments.path(base)
+        # Of the new incarnation, with its old salt: no segment of the earlier life may follow it.
+        header = decode_segment_header(head[:HEADER_SIZE], str(path), base)
+        header = header._replace(incarnation=node.incarnation)
+        opening = encode_segment_header(header).ljust(HEADER_SIZE, b"\0")
+        files.allocate(path, segments.size, opening + head[HEADER_SIZE:])
         segments.create(base + segments.size)
         write_node(draft / NODE_FILE, node, files)
-    return Restored(checkpoint.tail.end, checkpoint.tail.number, later)
+    return Restored(checkpoint.tail.end, checkpoint.tail.number, node.incarnation)
 
 
-def _whole(backup: NodeDirectory, files: Files) -> Checkpoint:
-    """Return a backup's checkpoint; raises `DirectoryError` unless all of the backup is there."""
+def _whole(backup: NodeDirectory, files: Files) -> tuple[Checkpoint, bytes]:
+    """Return a backup's checkpoint, and its segment up to the checkpoint's tail.
+
+    Raises `DirectoryError` unless all of the backup is there.
+    """
     checkpoint, broken = newest_good(backup.checkpoints, *backup.identity)
     if broken:
-        raise broken[0]
+        raise _damaged(backup, broken[0])
     if checkpoint is None:
-        raise CheckpointBroken(f"{backup.checkpoints}: the backup has no checkpoint")
-    segments = backup.segments(files)
-    if not has_record(segments, checkpoint.tail):
-        path = segments.path(segments.base_of(checkpoint.tail.lsn))
-        raise DirectoryError(f"{path}: the checkpoint's last record is not there")
-    return checkpoint
+        raise _damaged(backup, f"{backup.checkpoints}: no checkpoint is there")
+    segments, tail = backup.segments(files), checkpoint.tail
+    base = segments.base_of(tail.lsn)
+    try:
+        # The journal's first segment is read from its beginning when the node is verified.
+        start = START if base == 0 else tail
+        if not (has_record(segments, tail) and _reads(segments, start, tail)):
+            raise _damaged(backup, f"{segments.path(base)}: does not lead to the checkpoint")
+        with closing(segments.open(base)) as segment:
+            return checkpoint, segment.file.load(0, tail.end - base)
+    except JournalDamaged as error:
+        raise _damaged(backup, error) from error
+
+
+def _reads(segments: Segments, start: Tail, tail: Tail) -> bool:
+    """Say whether the journal can be read from ``start`` exactly to ``tail``."""
+    reader = Reader(segments, start, tail.end)
+    for _ in reader:
+        pass
+    return reader.tail == tail
+
+
+def _damaged(backup: NodeDirectory, why: object) -> DirectoryError:
+    return DirectoryError(f"{backup.path}: the backup is damaged, use another: {why}")

@@ -9,30 +9,41 @@ never looks like a node.
 from __future__ import annotations
 
 import errno
+import fcntl
 import glob
+import itertools
 import os
 import secrets
 import shutil
 import stat
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
 
 from finomw import limits
+from finomw.clock import Clock
 from finomw.errors import DirectoryError
 from finomw.journal.control import Epoch
 from finomw.journal.files import Files
 from finomw.journal.segment import Segments
+from finomw.store.env import DATA
 
 FORMAT_VERSION = 1
 NODE_FILE = "node.json"
+BACKUP_FILE = "backup.json"
+"""What a backup has in the place of `NODE_FILE`: nobody runs on it."""
 FOLDERS = ("state", "journal", "checkpoints", "workers")
 _INCARNATION_SHIFT = 30
 """An incarnation has room for so many bits of worker ids and record numbers."""
 _INCARNATION_MAX = 2**32
 _LOW_WORD = 2**32 - 1
+_GET_VERSION = 0x80087601
+"""Linux's FS_IOC_GETVERSION."""
+_SECOND = timedelta(seconds=1) // timedelta(microseconds=1)
 
 
 class NodeFile(msgspec.Struct, frozen=True):
@@ -57,6 +68,14 @@ class NodeFile(msgspec.Struct, frozen=True):
         """
         return 0 if self.incarnation == 1 else self.incarnation << _INCARNATION_SHIFT
 
+    def reborn(self, clock: Clock) -> NodeFile:
+        """Return the node as a new incarnation, later than any that there may have been.
+
+        Seconds since 1970 count them: nobody knows how often the same backup was restored.
+        """
+        later = max(self.incarnation + 1, clock.now() // _SECOND)
+        return msgspec.structs.replace(self, incarnation=later)
+
 
 class NodeDirectory:
     """The paths of one node directory, and its identity."""
@@ -72,6 +91,7 @@ class NodeDirectory:
         self.control = path / "control"
         self.start_lock = path / "start.lock"
         self.node_lock = path / "node.lock"
+        self.state_lock = self.state / "node.lock"
         self.housekeeper_lock = path / "housekeeper.lock"
         self.checkpoint_lock = path / "checkpoint.lock"
 
@@ -86,14 +106,19 @@ class NodeDirectory:
         return Segments(files, self.journal, node.segment_size, self.id, node.incarnation)
 
     def epoch(self) -> Epoch:
-        """Return under which the page cache and LMDB may be believed: boot and state directory.
+        """Return under which the page cache and LMDB may be believed: boot and the state's file.
 
         A file system that was torn away has lost what it had not written, under the same boot: so
-        the device's number goes with that of its present mounting.
+        the device's number goes with that of its present mounting. A copy that was put in the
+        file's place may get the inode's number, but not its generation. Raises `OSError`.
         """
-        state = os.stat(self.state)
-        device = mounting(state.st_dev) << 32 | state.st_dev & _LOW_WORD
-        return Epoch(boot_id(), device, state.st_ino)
+        fd = os.open(self.state / DATA, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            file, generation = os.fstat(fd), _generation(fd)
+        finally:
+            os.close(fd)
+        device = mounting(file.st_dev) << 32 | file.st_dev & _LOW_WORD
+        return Epoch(boot_id(), device, file.st_ino ^ generation << 32)
 
     def make_state(self) -> None:
         """Make the state directory unless it is there; raises `OSError`.
@@ -101,6 +126,14 @@ class NodeDirectory:
         It may be a link to a memory file system, whose end of the link is gone after a boot.
         """
         Path(os.path.realpath(self.state)).mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _generation(fd: int) -> int:
+    """Return which file this is of all that had its inode's number, 32 bits; 0 if nobody counts."""
+    try:
+        return int.from_bytes(fcntl.ioctl(fd, _GET_VERSION, bytes(8))[:4], sys.byteorder)
+    except OSError:
+        return 0
 
 
 def mounting(device: int) -> int:
@@ -144,6 +177,7 @@ def appearing(path: Path, files: Files, folders: Iterable[str] = FOLDERS) -> Ite
 
     Raises `DirectoryError` where ``path`` is taken, or cannot be made; then nothing is left.
     """
+    path = Path(os.path.abspath(path))
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise DirectoryError(f"{path}: is there already and not empty; choose another directory")
     draft = path.with_name(f"{path.name}.{os.getpid()}.draft")
@@ -160,12 +194,20 @@ def appearing(path: Path, files: Files, folders: Iterable[str] = FOLDERS) -> Ite
         shutil.rmtree(draft, ignore_errors=True)
 
 
+def free_name(path: Path) -> Path:
+    """Return the path, or one with a number where it is taken."""
+    paths = (path if n == 1 else path.with_name(f"{path.name}.{n}") for n in itertools.count(1))
+    return next(path for path in paths if not path.exists())
+
+
 def find(path: Path, *, older: bool = False) -> NodeDirectory:
     """Return an existing node directory; raises `DirectoryError` for anything else.
 
     One of an older format is refused too, unless that is what the caller is there for.
     """
     missing = f"{path}: no node directory here; make one with `finomw init`"
+    if (path / BACKUP_FILE).exists():
+        missing = f"{path}: a backup, no node directory; make one of it with `finomw restore`"
     node = read_node(path / NODE_FILE, missing)
     if node.format < FORMAT_VERSION and not older:
         raise DirectoryError(

@@ -83,7 +83,7 @@ class Engine:
         self.pid = os.getpid()
         opened = open_directory(find(path), files, policy)
         self._opened = opened
-        self.directory, self.segments, self.control, self._store, _ = opened
+        self.directory, self.segments, self.control, self._store, *_ = opened
         self.workers = Workers(self.directory.workers, self.control)
         self._apply = Apply(self._store, policy)
         self._writer = Writer(self.segments)

@@ -2,87 +2,99 @@
 
 A start that meets damage to what was durable is refused and changes nothing. `assess` finds up to
 where the journal can be read and replayed, and what lies behind; `accept_loss` makes that the
-journal's end. The damage is moved aside, never removed: the segments as they were, checkpoints that
-know more than will be known, and a list of the lost records. Nobody can accept more than is lost:
-the LSN has to be the very one that `assess` found.
+journal's end. Nobody can accept more than is lost: the LSN has to be the very one that `assess`
+found. Nothing is removed: all that goes moves to a folder in ``lost``, as it was, with a list of
+the lost records. Until that is done the folder is called unfinished and the start stays refused,
+so that an interrupted loss is only ever gone on with.
 """
 
 from __future__ import annotations
 
-import itertools
 import tempfile
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from finomw.clock import Clock
 from finomw.engine import records
 from finomw.engine.analysis import Alone, Analysis, alone, plan_of
 from finomw.engine.apply import Apply
-from finomw.engine.directory import NodeDirectory
+from finomw.engine.aside import Aside
+from finomw.engine.directory import NODE_FILE, NodeDirectory, write_node
 from finomw.engine.engine import close_engine, open_engine
 from finomw.engine.policy import BelowZero
 from finomw.engine.replay import replay
 from finomw.errors import (
     CheckpointBroken,
+    DirectoryError,
     FinomwError,
     InvalidValue,
-    InvariantBroken,
     JournalDamaged,
+    RecordingFailed,
     ReplayDiffers,
 )
 from finomw.journal import recovery
-from finomw.journal.control import Epoch
+from finomw.journal.control import Control, Epoch
 from finomw.journal.files import Files
-from finomw.journal.format import START, Tail
+from finomw.journal.format import ALIGNMENT, START, Tail
 from finomw.journal.reader import Reader
 from finomw.journal.recovery import Outcome
-from finomw.journal.segment import Segments, Window
+from finomw.journal.segment import Segment, Segments, Window
 from finomw.store import Store
-from finomw.store.checkpoints import Checkpoint, check, listed, restore_into
+from finomw.store.checkpoints import Checkpoint, check, listed, read, restore_into
 from finomw.types import Lsn
 
-_LIST = "records.jsonl"
+_NO_BOOT = Epoch(bytes(16), 0, 0)
+"""Under which nothing but checkpoints and journal is believed."""
 
 
-class Lost(NamedTuple):
-    """A record that can still be read, but no longer be believed to follow the others."""
+class Lost(msgspec.Struct, frozen=True):
+    """What lies from ``lsn`` up to ``end`` and would be lost: a record, as far as it can be read.
+
+    ``command`` says what it did, ``fields`` with what. ``None`` is for bytes that are no record.
+    """
 
     lsn: Lsn
-    command: records.AnyCommand | None
-    """``None`` where its body cannot be read."""
+    end: Lsn
+    command: str | None
+    fields: dict[str, object]
 
 
 class Assessment(NamedTuple):
     """What a start would do; and where it is refused, what accepting the loss would cost.
 
     ``end`` is the LSN after which all is lost, ``None`` where nothing is, or no loss helps.
-    ``unreadable`` are the segment files of which nothing can be read.
+    Segments below ``first`` are of no use any more: one of those behind them is missing.
     """
 
     plan: Analysis
-    error: FinomwError | None
     end: Lsn | None
+    first: Lsn
     lost: tuple[Lost, ...]
-    unreadable: tuple[str, ...]
 
 
 def assess(path: Path) -> Assessment:
     """Say what a start of this directory would do; changes nothing, rehearses the replay.
 
-    Raises `DirectoryError` where there is no node, or a process has it open.
+    Raises `DirectoryError` where there is no node, a process has it open, or there is no room for
+    the rehearsal.
     """
     with alone(path, Files()) as place:
         return _assess(place)
 
 
 def rebuild(path: Path) -> Analysis:
-    """Make the next start believe nothing but checkpoints and journal, and start; return its plan.
+    """Start, believing nothing but checkpoints and journal; return what was done.
 
-    Raises as `alone`, and what a start is refused with.
+    Raises as `assess`, and what a start is refused with; then nothing has changed.
     """
     with alone(path, Files()) as place:
+        found = _assess(place, believe=False)
+        if found.plan.error is not None:
+            raise found.plan.error
         if place.control is not None:
             place.control.distrust()
         plan = plan_of(place)
@@ -90,66 +102,73 @@ def rebuild(path: Path) -> Analysis:
     return plan
 
 
-def accept_loss(path: Path, after: Lsn) -> tuple[Assessment, Path]:
-    """Make ``after`` the journal's end; return what was lost, and where the damage lies now.
+def accept_loss(
+    path: Path, after: Lsn, clock: Clock, files: Files | None = None
+) -> tuple[Assessment, Path | None]:
+    """Make ``after`` the journal's end; return what was lost, and where it lies now, if anything.
 
     Raises `InvalidValue` for another LSN than `assess` names, and the refusal itself where no
-    loss helps. Interrupted, it can be done again.
+    loss helps; then nothing has changed. Interrupted, it can be done again.
     """
-    with alone(path, Files()) as place:
+    with alone(path, files or Files()) as place:
         found = _assess(place)
-        if found.error is None:
+        if found.plan.error is None:
             raise InvalidValue(f"{path}: a start is not refused here, so there is nothing to lose")
         if found.end is None:
-            raise found.error
+            raise found.plan.error
         if found.end != after:
             raise InvalidValue(
                 f"{path}: what can be read ends at LSN {found.end}, not {after}: accept that loss "
                 "or none"
             )
-        return found, _cut(place, found, after)
+        return found, _part(place, found, after, clock)
 
 
-def _assess(place: Alone) -> Assessment:
+# Finding out.
+
+
+def _assess(place: Alone, *, believe: bool = True) -> Assessment:
     directory, segments = place.directory, place.segments
-    plan = plan_of(place)
-    error = plan.error
-    if error is None and plan.outcome is not Outcome.GO_ON:
-        error = _rehearse(directory, segments, plan.checkpoint, plan.tail)
-    if not isinstance(error, JournalDamaged | ReplayDiffers):
-        return Assessment(plan, error, None, (), ())
-    tail = _way_out(directory, segments)
-    if tail is None:
-        return Assessment(plan, error, None, (), ())
-    lost, unreadable = _behind(segments, tail.end)
-    return Assessment(plan, error, tail.end, lost, unreadable)
+    plan = plan_of(place, believe=believe)
+    if plan.error is None and plan.outcome is not Outcome.GO_ON:
+        differs = _rehearse(directory, segments, plan.checkpoint, plan.tail)
+        if differs is not None:
+            plan = plan._replace(outcome=Outcome.REFUSE, error=differs)
+    way_out = None
+    if isinstance(plan.error, JournalDamaged | ReplayDiffers):
+        way_out = _way_out(directory, segments)
+    if way_out is None:
+        return Assessment(plan, None, 0, ())
+    first, end = way_out
+    begun = Aside(directory.path, end, segments.files).listed(Lost)
+    lost = {lost.lsn: lost for lost in (*_behind(segments, end), *begun)}
+    return Assessment(plan, end, first, tuple(lost[lsn] for lsn in sorted(lost)))
 
 
-def _way_out(directory: NodeDirectory, segments: Segments) -> Tail | None:
-    """Return the last record up to which the journal can be read and replayed, from any start."""
+def _way_out(directory: NodeDirectory, segments: Segments) -> tuple[Lsn, Lsn] | None:
+    """Return from which segment on the journal helps, and up to where it can be replayed."""
     for checkpoint in (*_good_checkpoints(directory), None):
         start = START if checkpoint is None else checkpoint.tail
         tail = _readable(segments, start)
         if tail is not None:
             differs = _rehearse(directory, segments, checkpoint, tail)
-            return tail if differs is None else _readable(segments, start, differs.lsn)
+            if differs is not None:
+                tail = _readable(segments, start, differs.lsn) or start
+            return _unbroken(segments, start), tail.end
     return None
 
 
-def _good_checkpoints(directory: NodeDirectory) -> list[Checkpoint]:
-    """Return all checkpoints that are whole, newest first."""
-    good: list[Checkpoint] = []
+def _good_checkpoints(directory: NodeDirectory) -> Iterator[Checkpoint]:
+    """Yield all checkpoints that are whole, newest first."""
     for path in listed(directory.checkpoints):
         with suppress(CheckpointBroken):
-            good.append(check(path, *directory.identity))
-    return good
+            yield check(path, *directory.identity)
 
 
 def _readable(segments: Segments, start: Tail, until: Lsn | None = None) -> Tail | None:
     """Return where the journal ends for a reader that begins at ``start``, if it can."""
     try:
-        if segments.base_of(start.lsn) not in segments.bases():
-            return None
+        segments.open(segments.base_of(start.lsn)).close()
         if not recovery.has_record(segments, start):
             return None
     except JournalDamaged:
@@ -161,86 +180,140 @@ def _readable(segments: Segments, start: Tail, until: Lsn | None = None) -> Tail
     return reader.tail
 
 
+def _unbroken(segments: Segments, start: Tail) -> Lsn:
+    """Return the base of the first segment from which none is missing up to ``start``."""
+    bases, first = segments.bases(), segments.base_of(start.lsn)
+    while first - segments.size in bases:
+        first -= segments.size
+    return first
+
+
 def _rehearse(
     directory: NodeDirectory, segments: Segments, checkpoint: Checkpoint | None, tail: Tail
 ) -> ReplayDiffers | None:
     """Replay up to ``tail`` into a state that is thrown away; return what stops it, if anything."""
     node = directory.node
     start = START if checkpoint is None else checkpoint.tail
-    with tempfile.TemporaryDirectory(prefix="finomw-") as name:
-        place = Path(name)
-        if checkpoint is not None:
-            restore_into(checkpoint, place, node.state_size)
-        with closing(Store(place, node.state_size, node.short_id)) as store:
-            try:
+    try:
+        with tempfile.TemporaryDirectory(prefix="finomw-") as name:
+            place = Path(name)
+            if checkpoint is not None:
+                restore_into(checkpoint, place, node.state_size)
+            with closing(Store(place, node.state_size, node.short_id)) as store:
                 replay(store, Apply(store, BelowZero()), Reader(segments, start, tail.end))
-            except ReplayDiffers as differs:
-                return differs
+    except ReplayDiffers as differs:
+        return differs
+    except (OSError, DirectoryError, RecordingFailed) as error:
+        raise DirectoryError(
+            f"{directory.path}: the replay cannot be rehearsed: {error}; let the environment's "
+            f"TMPDIR name a place with {node.state_size} bytes or more"
+        ) from error
     return None
 
 
-def _behind(segments: Segments, end: Lsn) -> tuple[tuple[Lost, ...], tuple[str, ...]]:
-    """Return the records behind ``end`` that can still be read, and the files that cannot."""
-    lost: list[Lost] = []
-    unreadable: list[str] = []
+def _behind(segments: Segments, end: Lsn) -> Iterator[Lost]:
+    """Yield what lies behind ``end``, oldest first."""
     with Window(segments) as window:
         for base, lsn in recovery.behind(segments, end):
             try:
                 segment = window.at(base)
-            except FinomwError as error:
-                unreadable.append(str(error))
-                continue
-            for record in recovery.records_from(segment, lsn):
-                try:
-                    command = records.decode(record.body)[0]
-                except msgspec.MsgspecError:
-                    command = None
-                lost.append(Lost(record.lsn, command))
-    return tuple(lost), tuple(unreadable)
+            except FinomwError:
+                yield Lost(lsn, base + segments.size, None, {})
+            else:
+                yield from _records_behind(segment, lsn)
 
 
-def _cut(place: Alone, found: Assessment, end: Lsn) -> Path:
-    """Move what lies behind ``end`` aside; newest first, so that a cut leaves no hole."""
+def _records_behind(segment: Segment, lsn: Lsn) -> Iterator[Lost]:
+    """Yield what lies in one segment from ``lsn`` on: records, and the bytes between."""
+    for record in recovery.records_from(segment, lsn):
+        if record.lsn > lsn:
+            yield Lost(lsn, record.lsn, None, {})
+        lsn = record.end
+        try:
+            command = records.decode(record.body)[0]
+        except msgspec.MsgspecError:
+            yield Lost(record.lsn, record.end, None, {})
+        else:
+            names = command.__struct_fields__
+            fields = msgspec.to_builtins({name: getattr(command, name) for name in names})
+            yield Lost(record.lsn, record.end, type(command).__name__, fields)
+    rest = bytes(segment.rest(lsn)).rstrip(b"\0")
+    if rest:
+        yield Lost(lsn, lsn - -len(rest) // ALIGNMENT * ALIGNMENT, None, {})
+
+
+# Parting with it.
+
+
+def _part(place: Alone, found: Assessment, end: Lsn, clock: Clock) -> Path | None:
+    """Move what is of no use any more aside, newest first, and make ``end`` the journal's end."""
     directory, segments, control, _ = place
     files = segments.files
-    aside = _new_folder(directory.path / "lost", f"{end:016x}")
-    lines = b"".join(msgspec.json.encode(document(lost)) + b"\n" for lost in found.lost)
-    files.write(aside / _LIST, lines)
-    for path in listed(directory.checkpoints):
-        if int(path.stem, 16) > end:
-            files.rename(path, aside / path.name)
-            files.sync_directory(directory.checkpoints)
-    for base in reversed(segments.bases()):
-        path = segments.path(base)
-        if base >= end:
-            files.rename(path, aside / path.name)
-            files.sync_directory(directory.journal)
-        elif base + segments.size > end:
-            files.copy(path, aside / path.name)
-    recovery.zero_behind(segments, end)
-    if control is not None:
-        # Of no boot, so that the next start believes only the journal. Should the old watermark
-        # come back after a power cut, the start would be refused once more.
-        control.reset(Epoch(bytes(16), 0, 0), end)
+    aside = Aside(directory.path, end, files)
+    bases = segments.bases()
+    misfits = [path for path in listed(directory.checkpoints) if not _fits(place, path, end)]
+    with ExitStack() as undo:
+        if control is None:
+            control = Control(files, directory.control)
+            undo.callback(control.close)
+        _flush(segments, max(found.first, min(found.plan.durable, end)), end)
+        _demand(control, max(found.plan.durable, end + ALIGNMENT))
+        if found.lost or misfits or recovery.missing_segment(bases, segments.size) is not None:
+            aside.begin(found.lost)
+            for path in misfits:
+                aside.move(path)
+            for base in [base for base in reversed(bases) if base >= end]:
+                aside.move(segments.path(base))
+            for base in [base for base in bases if base < found.first]:
+                aside.move(segments.path(base))
+            _cut(segments, end, aside)
+        # Ids that the lost records gave out are known to somebody, and never given again.
+        write_node(directory.path / NODE_FILE, directory.node.reborn(clock), files)
+        folder = aside.finish()
+        # Should the demand come back after a power cut, the start is refused once more.
+        control.reset(_NO_BOOT, end)
         control.file.flush()
-    return aside
+    return folder
 
 
-def _new_folder(parent: Path, name: str) -> Path:
-    """Make a folder that was not there; its name has a number where the name is taken."""
-    parent.mkdir(mode=0o700, exist_ok=True)
-    for number in itertools.count(1):
-        folder = parent / (name if number == 1 else f"{name}.{number}")
-        with suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
-            return folder
-    raise InvariantBroken("there is no end of numbers")
+def _fits(place: Alone, path: Path, end: Lsn) -> bool:
+    """Say whether a checkpoint knows nothing that the journal will not know."""
+    try:
+        tail = read(path, *place.directory.identity).tail
+        return tail.end <= end and recovery.has_record(place.segments, tail)
+    except CheckpointBroken:
+        return int(path.stem, 16) <= end
+    except JournalDamaged:
+        return False
 
 
-def document(lost: Lost) -> dict[str, object]:
-    """Return a lost record as a JSON document: its LSN, what it was, and its fields."""
-    command = lost.command
-    if command is None:
-        return {"lsn": lost.lsn, "command": None}
-    fields = {name: getattr(command, name) for name in command.__struct_fields__}
-    return {"lsn": lost.lsn, "command": type(command).__name__, **msgspec.to_builtins(fields)}
+def _flush(segments: Segments, durable: Lsn, end: Lsn) -> None:
+    """Have what is kept on disk: it was perhaps read from memory only, see `Segment.restore`."""
+    with Window(segments) as window:
+        for base in segments.covering(durable, end):
+            segment = window.at(base)
+            segment.restore(durable, end)
+            segment.file.flush()
+
+
+def _cut(segments: Segments, end: Lsn, aside: Aside) -> None:
+    """Copy the segment in which the journal is to end, and zero what lies behind.
+
+    Also what seems to be zeros: an earlier try may have failed to write them.
+    """
+    base = segments.base_of(end - 1)
+    with closing(segments.open(base)) as segment:
+        if end < segment.end:
+            if recovery.has_bytes(segment, end):
+                aside.copy(segments.path(base))
+            segment.zero(end, segment.end - end)
+            segment.file.flush()
+
+
+def _demand(control: Control, durable: Lsn) -> None:
+    """See to it that starts are refused until the loss is complete."""
+    if control.epoch() is None:
+        control.reset(_NO_BOOT, durable)
+    control.distrust()
+    control.demand(durable)
+    control.file.flush()

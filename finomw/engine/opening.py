@@ -54,12 +54,14 @@ class Opened(NamedTuple):
     control: Control
     store: Store
     node_lock: FileLock
+    state_lock: FileLock
 
     def close(self) -> None:
         """Close the state and the journal's mappings, then let go of the node."""
         self.store.close()
         self.segments.close()
         self.control.close()
+        self.state_lock.close()
         self.node_lock.close()
 
 
@@ -80,11 +82,18 @@ def open_directory(directory: NodeDirectory, files: Files, policy: BlockPolicy) 
         undo.callback(segments.close)
         try:
             directory.make_state()
+            state_lock = FileLock(directory.state_lock)
+            undo.callback(state_lock.close)
             control = Control(files, directory.control)
         except OSError as error:
             raise DirectoryError(f"{directory.path}: cannot be opened: {error}") from error
         undo.callback(control.close)
         if node_lock.try_exclusive():
+            if not state_lock.try_exclusive():
+                raise DirectoryError(
+                    f"{directory.state}: another node directory, of which this may be a copy, has "
+                    "the same state open; give this one a state of its own"
+                )
             store = _recover(directory, segments, control, policy)
             with suppress(OSError):  # drafts only take space, and the next start tries again
                 for place in (directory.path, directory.journal):
@@ -96,9 +105,10 @@ def open_directory(directory: NodeDirectory, files: Files, policy: BlockPolicy) 
             )
         else:
             store = _join(directory, control)
+        state_lock.shared()
         node_lock.shared()
         undo.pop_all()
-    return Opened(directory, segments, control, store, node_lock)
+    return Opened(directory, segments, control, store, node_lock, state_lock)
 
 
 def close_cleanly(opened: Opened) -> None:
@@ -107,7 +117,7 @@ def close_cleanly(opened: Opened) -> None:
     Nobody may open, and judge, while this process still has the state open: so it happens under
     the start lock. Who cannot get that soon, or cannot read the state, closes without a word.
     """
-    directory, _, control, store, node_lock = opened
+    directory, _, control, store, node_lock, _ = opened
     try:
         start = FileLock(directory.start_lock)
     except OSError:
@@ -151,7 +161,6 @@ def _recover(
     Whatever the page cache says that no flush has vouched for is stored again before it is
     flushed: an earlier flush may have failed and left the lost pages marked clean.
     """
-    epoch = directory.epoch()
     plan = analyse(directory, segments, control)
     with ExitStack() as undo:
         store = _believed(directory) if plan.outcome is Outcome.GO_ON else None
@@ -177,7 +186,7 @@ def _recover(
         except OSError as error:
             control.fail()
             raise FlushFailed(f"{segments.directory}: cannot be flushed: {error}") from error
-        control.reset(epoch, end, clean=plan.clean)
+        control.reset(directory.epoch(), end, clean=plan.clean)
         undo.pop_all()
     _tell(directory, plan)
     return store

@@ -2,12 +2,14 @@
 
 A copy of the whole directory is made first, beside it, and stays: until the new version has proved
 itself, the old one can go back to it. Then one step after the other makes the next format, and
-``node.json`` is written last in each: an upgrade that was interrupted goes on where it stopped.
-Nothing may have the directory open. What changes between two formats is told in ``STEPS`` alone.
+``node.json`` is written last in each: an upgrade that was interrupted goes on where it stopped, and
+its copy, called unfinished until the end, is not made anew from what is half done. Nothing may have
+the directory open. What changes between two formats is told in ``STEPS`` alone.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,12 +19,15 @@ import msgspec
 
 from finomw.engine import directory as formats
 from finomw.engine.analysis import closed
-from finomw.engine.directory import NODE_FILE, NodeDirectory, write_node
+from finomw.engine.directory import NODE_FILE, NodeDirectory, free_name, read_node, write_node
 from finomw.errors import DirectoryError
 from finomw.journal.files import Files
 
 STEPS: dict[int, Callable[[NodeDirectory], None]] = {}
-"""What makes the next format out of each; the first format is 1, and the newest, so it is empty."""
+"""What makes the next format out of each; the first format is 1, and the newest, so it is empty.
+
+A step may be begun anew after it was interrupted anywhere.
+"""
 
 
 class Upgraded(NamedTuple):
@@ -33,37 +38,39 @@ class Upgraded(NamedTuple):
     copy: Path | None
 
 
-def upgrade(path: Path) -> Upgraded:
+def upgrade(path: Path, files: Files | None = None) -> Upgraded:
     """Bring a node directory to this version's format.
 
     Raises `DirectoryError` where there is none, a process has it open, its format is newer, or the
-    disk has no room for the copy; then it is as it was.
+    disk has no room for the copy; then it is as it was. Interrupted, it can be done again.
     """
-    files = Files()
+    files = files or Files()
+    path = Path(os.path.abspath(path))
     with closed(path) as directory:
-        before, newest = directory.node.format, formats.FORMAT_VERSION
-        if before == newest:
-            return Upgraded(before, newest, None)
-        copy = _copied(path, before)
-        for number in range(before, newest):
+        newest = formats.FORMAT_VERSION
+        copy = path.with_name(f"{path.name}.unfinished-upgrade")
+        if not copy.exists():
+            if directory.node.format == newest:
+                return Upgraded(newest, newest, None)
+            _copy(path, copy, files)
+        for number in range(directory.node.format, newest):
             STEPS[number](directory)
             node = msgspec.structs.replace(directory.node, format=number + 1)
             write_node(path / NODE_FILE, node, files)
             directory = NodeDirectory(path, node)
-    return Upgraded(before, newest, copy)
+        before = read_node(copy / NODE_FILE, f"{copy}: not the copy that an upgrade made").format
+        kept = free_name(path.with_name(f"{path.name}.format-{before}"))
+        files.rename(copy, kept)
+    return Upgraded(before, newest, kept)
 
 
-def _copied(path: Path, number: int) -> Path:
-    """Copy the directory, unless an upgrade that was interrupted has done so already."""
-    copy = path.with_name(f"{path.name}.format-{number}")
-    if copy.exists():
-        return copy
+def _copy(path: Path, copy: Path, files: Files) -> None:
+    """Copy the directory: under its name the copy is complete."""
     draft = copy.with_name(f"{copy.name}.draft")
     try:
         shutil.rmtree(draft, ignore_errors=True)
-        shutil.copytree(path, draft, symlinks=True)
-        draft.rename(copy)
+        files.copy_tree(path, draft)
+        files.rename(draft, copy)
     except OSError as error:
         shutil.rmtree(draft, ignore_errors=True)
         raise DirectoryError(f"{copy}: the copy cannot be made: {error}") from error
-    return copy

@@ -141,6 +141,10 @@ class Control:
         """
         self.file.store(2 * _WORD, bytes(16))
 
+    def demand(self, durable: Lsn) -> None:
+        """Make the next start look for everything before an LSN, and be refused without it."""
+        self.file.store_word(7 * _WORD, durable)
+
     def reset(self, epoch: Epoch, durable: Lsn, *, clean: bool = False) -> None:
         """Begin anew: no slots, no failure, everything before ``durable`` is on disk.
 

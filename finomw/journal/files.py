@@ -169,6 +169,11 @@ class Files:
         self.fill(target, write)
         self.sync_directory(target.parent)
 
+    def copy_tree(self, source: Path, target: Path) -> None:
+        """Copy a directory with all that is in it, also behind links; durable afterwards."""
+        shutil.copytree(source, target, ignore_dangling_symlinks=True)
+        os.sync()
+
     def append(self, path: Path, data: bytes) -> None:
         """Write ``data`` behind a file's last byte, durably, and let the cache forget the file."""
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)

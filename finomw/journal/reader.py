@@ -30,26 +30,47 @@ class Reader:
     def __iter__(self) -> Iterator[StoredRecord]:
         """Yield records until the chain ends; ``stamp`` is the highest durable LSN they name."""
         with Window(self._segments) as window:
-            while (record := self._next(window)) is not None:
+            while not self._reached() and (record := self._next(window)) is not None:
                 if self._until is not None and record.lsn >= self._until:
                     return
                 self.tail = Tail(record.lsn, record.end, record.crc, self.tail.number + 1)
                 self.stamp = max(self.stamp, record.durable)
                 yield record
 
+    def _reached(self) -> bool:
+        """Say whether nothing more is wanted: then what lies behind is not even looked at."""
+        return self._until is not None and self.tail.end >= self._until
+
     def _next(self, window: Window) -> StoredRecord | None:
-        """Look behind the tail, then at the start of the segment after it."""
-        end = self.tail.end
-        base = self._segments.base_of(end - 1)
-        for lsn in (end, base + self._segments.size + HEADER_SIZE):
-            try:
-                segment = window.at(self._segments.base_of(lsn - 1))
-            except MissingSegment:
-                return None
-            record = decode_record(segment.rest(lsn), segment.seed, lsn, self.tail.crc)
-            if record is not None:
-                return record
-        return None
+        return _after(self._segments, window, self.tail.end, self.tail.crc)
+
+
+def _after(
+    segments: Segments, window: Window, end: Lsn, previous: int | None
+) -> StoredRecord | None:
+    """Look behind the end of a record, then at the start of the segment after it."""
+    base = segments.base_of(end - 1)
+    for lsn in (end, base + segments.size + HEADER_SIZE):
+        try:
+            segment = window.at(segments.base_of(lsn - 1))
+        except MissingSegment:
+            return None
+        record = decode_record(segment.rest(lsn), segment.seed, lsn, previous)
+        if record is not None:
+            return record
+    return None
+
+
+def reaches(segments: Segments, start: Lsn, end: Lsn) -> bool:
+    """Say whether records follow one another from ``start``, the end of one, exactly to ``end``."""
+    previous: int | None = None
+    with Window(segments) as window:
+        while start < end:
+            record = _after(segments, window, start, previous)
+            if record is None:
+                return False
+            start, previous = record.end, record.crc
+    return start == end
 
 
 def read_at(segments: Segments, lsn: int) -> StoredRecord | None:

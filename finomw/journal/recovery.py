@@ -34,8 +34,9 @@ it. The second table says from what::
     one after another  none, all are broken         back to LSN 0       recover and report
     one after another  -                            not so far back     refuse
 
-A segment that is cut off, of another node or of a later incarnation, and a newer format of anything
-(journal, ``node.json``, control file, checkpoint) are refused where they are met. The third table
+A segment that is cut off, of another node, of a later incarnation or of an earlier one than those
+before it, and a newer format of anything (journal, ``node.json``, control file, checkpoint) are
+refused where they are met. The third table
 says what the end of the journal means::
 
     behind the last record       known durable beyond it  outcome
@@ -57,7 +58,7 @@ from typing import NamedTuple
 
 from finomw.errors import InvariantBroken, JournalDamaged
 from finomw.journal.format import ALIGNMENT, HEADER_SIZE, StoredRecord, Tail, decode_record
-from finomw.journal.reader import Reader, read_at
+from finomw.journal.reader import Reader, reaches, read_at
 from finomw.journal.segment import Segment, Segments, Window
 from finomw.types import Lsn
 
@@ -196,7 +197,9 @@ def compare(segments: Segments, tail: Tail, durable: Lsn) -> Lmdb:
     """Say how LMDB's tail relates to the journal and to what is known durable."""
     if tail.end < durable:
         return Lmdb.OLDER
-    return Lmdb.MATCHES if has_record(segments, tail) else Lmdb.NEWER
+    # What no flush has vouched for may have left memory, also from the middle.
+    whole = has_record(segments, tail) and reaches(segments, max(durable, HEADER_SIZE), tail.end)
+    return Lmdb.MATCHES if whole else Lmdb.NEWER
 
 
 def missing_segment(bases: list[Lsn], size: int) -> Lsn | None:
@@ -215,7 +218,7 @@ def judge_end(segments: Segments, tail: Tail, known: Lsn) -> JournalEnd:
     with Window(segments) as window:
         for base, lsn in behind(segments, tail.end):
             segment = window.at(base)
-            if not _has_bytes(segment, lsn):
+            if not has_bytes(segment, lsn):
                 continue
             stamps = [record.durable for record in records_from(segment, lsn)]
             if stamps:
@@ -240,19 +243,32 @@ def settle_end(segments: Segments, reader: Reader, watermark: Lsn) -> JournalEnd
     return end
 
 
-def damaged_end(segments: Segments, end: Lsn, durable: Lsn) -> JournalDamaged:
-    """Return the refusal of a journal that ends before what is known durable."""
+def damaged_end(segments: Segments, end: Lsn, durable: Lsn, hint: str = "") -> JournalDamaged:
+    """Return the refusal of a journal that ends before what is known durable.
+
+    ``hint`` is for where accepting the loss would not leave everything before ``end``.
+    """
     path = segments.path(segments.base_of(end - 1))
     what = f"no valid record here, but everything up to LSN {durable} was on disk"
-    return JournalDamaged(str(path), end, what, f"restore the file from a backup, {give_up(end)}")
+    hint = f"restore the file from a backup, {hint or give_up(end)}"
+    return JournalDamaged(str(path), end, what, hint)
 
 
-def give_up(end: Lsn) -> str:
-    """Return what to do where nothing else helps: part with what follows an LSN."""
+def give_up(end: Lsn | None) -> str:
+    """Return what to do where nothing else helps: part with what follows an LSN, if it is known."""
+    if end is None:
+        return "or see `finomw recover --dry-run` for what can be given up; nothing was changed"
     return (
         f"or give up what follows with `finomw recover --accept-loss-after {end}` "
         "(`finomw recover --dry-run` says what that is); nothing was changed"
     )
+
+
+def check_behind(segments: Segments, end: Lsn) -> None:
+    """Raise as `Window.at` where a segment behind ``end`` is none that belongs there."""
+    with Window(segments) as window:
+        for base, _ in behind(segments, end):
+            window.at(base)
 
 
 def zero_behind(segments: Segments, end: Lsn) -> None:
@@ -260,7 +276,7 @@ def zero_behind(segments: Segments, end: Lsn) -> None:
     with Window(segments) as window:
         for base, lsn in behind(segments, end):
             segment = window.at(base)
-            if _has_bytes(segment, lsn):
+            if has_bytes(segment, lsn):
                 segment.zero(lsn, segment.end - lsn)
                 segment.file.flush()
 
@@ -274,7 +290,8 @@ def behind(segments: Segments, end: Lsn) -> list[tuple[Lsn, Lsn]]:
     return [(base, max(end, base + HEADER_SIZE)) for base in bases]
 
 
-def _has_bytes(segment: Segment, lsn: Lsn) -> bool:
+def has_bytes(segment: Segment, lsn: Lsn) -> bool:
+    """Say whether anything but zeros lies behind an LSN."""
     rest = bytes(segment.rest(lsn))
     return rest.count(0) != len(rest)
 

@@ -23,6 +23,7 @@ from finomw.journal.files import Files, FileTooShort, MappedFile
 from finomw.journal.format import (
     ALIGNMENT,
     HEADER_SIZE,
+    MEND,
     SegmentHeader,
     decode_segment_header,
     encode_segment_header,
@@ -31,21 +32,24 @@ from finomw.types import Lsn
 
 SUFFIX = ".seg"
 _NAME = re.compile(rf"[0-9a-f]{{16}}{re.escape(SUFFIX)}")
-_MEND = "put the right file back; `finomw recover --dry-run` says what can be read without it"
 
 
 class MissingSegment(JournalDamaged):
     """The segment that is needed is not there: `Segments.create` makes one that never was."""
 
     def __init__(self, path: Path, base: Lsn) -> None:
-        super().__init__(str(path), base, "this segment of the journal is missing", "put it back")
+        super().__init__(str(path), base, "this segment of the journal is missing", MEND)
         self.base = base
 
 
 class Segment:
-    """One mapped segment; positions are LSNs."""
+    """One mapped segment; positions are LSNs.
 
-    __slots__ = ("base", "end", "file", "header", "seed")
+    ``vouched`` says that a flush through this mapping has succeeded: whatever failed before it was
+    there has been dealt with.
+    """
+
+    __slots__ = ("base", "end", "file", "header", "seed", "vouched")
 
     def __init__(self, file: MappedFile, header: SegmentHeader) -> None:
         self.file = file
@@ -53,6 +57,7 @@ class Segment:
         self.base = header.base
         self.end = header.base + header.size
         self.seed = crc32(header.salt)
+        self.vouched = False
 
     def store(self, lsn: Lsn, record: bytes) -> None:
         """Store a record, its first word last: a record cut short reads as none."""
@@ -140,7 +145,7 @@ class Segments:
             raise MissingSegment(path, base) from None
         except FileTooShort as error:
             what = f"the segment is cut off: {error}"
-            raise JournalDamaged(str(path), base, what, _MEND) from error
+            raise JournalDamaged(str(path), base, what, MEND) from error
         except OSError as error:
             raise RecordingFailed(f"{path}: cannot be mapped: {error.strerror}") from error
         with ExitStack() as undo:
@@ -148,7 +153,7 @@ class Segments:
             header = decode_segment_header(file.load(0, HEADER_SIZE), str(path), base)
             if header.node != self._node or header.size != self.size:
                 what = "this segment belongs to another node"
-                raise JournalDamaged(str(path), base, what, _MEND)
+                raise JournalDamaged(str(path), base, what, MEND)
             if header.incarnation > self._incarnation:
                 what = (
                     f"this segment is of the node's incarnation {header.incarnation}, "
@@ -204,7 +209,10 @@ class Segments:
 
 
 class Window:
-    """One segment at a time, mapped apart from those that are written to."""
+    """One segment at a time, mapped apart from those that are written to.
+
+    A later one is never of an earlier incarnation: such a segment is of a life that was given up.
+    """
 
     def __init__(self, segments: Segments) -> None:
         self._segments = segments
@@ -212,10 +220,13 @@ class Window:
 
     def at(self, base: Lsn) -> Segment:
         """Return the segment at ``base``; the one before is unmapped. Raises as `Segments.open`."""
-        segment = self._segment
-        if segment is None or segment.base != base:
-            self.close()
-            segment = self._segment = self._segments.open(base)
+        before = self._segment
+        if before is not None and before.base == base:
+            return before
+        self.close()
+        segment = self._segment = self._segments.open(base)
+        if before is not None and before.base < base:
+            _check_order(self._segments.path(base), before.header, segment.header)
         return segment
 
     def close(self) -> None:
@@ -234,3 +245,12 @@ class Window:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _check_order(path: Path, before: SegmentHeader, header: SegmentHeader) -> None:
+    if header.incarnation < before.incarnation:
+        what = (
+            f"this segment is of the node's incarnation {header.incarnation}, "
+            f"but one before it of {before.incarnation}"
+        )
+        raise JournalDamaged(str(path), header.base, what, MEND)

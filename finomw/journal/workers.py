@@ -11,10 +11,14 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from finomw.errors import FlushFailed
 from finomw.journal.control import Control, Slot
 from finomw.journal.locks import FileLock
+from finomw.journal.reader import reaches
 from finomw.journal.segment import Segments, Window
 from finomw.types import Lsn, WorkerId
+
+LOST = "a flush was cut off and lost its data; charging has stopped until a restart with recovery"
 
 
 class Workers:
@@ -90,21 +94,32 @@ def heal(
     segments: Segments,
     committed: Lsn,
     mine: Slot | None = None,
+    *,
+    everyone: bool = False,
 ) -> None:
     """Store again what was being flushed when its flusher was cut off; call it before a flush.
 
     A dead worker may have been told of an error that nobody will be told of again, with the pages
-    already marked clean; so may this one, in ``mine``, when a signal's exception cut in. What is
-    committed never changes, so it can be stored onto itself at any time.
+    already marked clean; so may this one, in ``mine``, when a signal's exception cut in. A living
+    one may be about to say so: ``everyone`` is for who would not be told, because its descriptors
+    are newer. What is committed never changes, so it can be stored onto itself at any time; unless
+    it has left memory too, which is a failed flush. Raises `FlushFailed`, `OSError`.
     """
     for slot in control.slots():
         worker, mark = slot.worker, slot.flush_mark
-        own = mine is not None and slot.index == mine.index
-        if worker and mark and (own or not workers.alive(worker)):
+        if not (worker and mark):
+            continue
+        over = (mine is not None and slot.index == mine.index) or not workers.alive(worker)
+        if over or everyone:
             durable, end = control.durable(), max(committed, mark)
             with Window(segments) as window:
                 for base in segments.covering(durable, end):
                     window.at(base).restore(durable, end)
+            # Another's flush may have got further meanwhile.
+            if durable < end and not reaches(segments, durable, end):
+                control.fail()
+                raise FlushFailed(LOST)
+        if over:
             slot.flush_mark = 0
 
 

@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import NamedTuple, TypeAlias
 
 import lmdb
+import msgspec
 
 from finomw import limits
 from finomw.errors import DirectoryError, RecordingFailed
@@ -37,6 +38,7 @@ Table: TypeAlias = "lmdb._Database"
 DATA = space.DATA
 _TABLES_MAX = 16
 _GROW_LOCK = "grow.lock"
+_DAMAGED = (msgspec.MsgspecError, lmdb.CorruptedError, lmdb.PageNotFoundError)
 
 
 class StateUnreadable(DirectoryError):
@@ -270,13 +272,19 @@ class Transaction:
             raise self._translated(failed) from failed
         finally:
             self._env.end(self._thread)
-        if isinstance(error, lmdb.Error):
+        if isinstance(error, lmdb.Error | msgspec.MsgspecError):
             raise self._translated(error) from error
 
-    def _translated(self, error: lmdb.Error) -> RecordingFailed:
+    def _translated(self, error: lmdb.Error | msgspec.MsgspecError) -> RecordingFailed:
+        """Return what an error of LMDB's, or of a row that cannot be decoded, is to finomw."""
         data = self._env.directory / DATA
         if isinstance(error, lmdb.MapFullError):
             return StateFull(f"{data}: the state is full")
+        if isinstance(error, _DAMAGED):
+            return RecordingFailed(
+                f"{data}: the state is damaged: {error}; stop every process that uses it, then run "
+                "`finomw recover`"
+            )
         return RecordingFailed(f"{data}: {error}")
 
 

@@ -198,7 +198,8 @@ def test_a_row_of_the_first_table(
     assert state == (left.committed if keeps_all else left.durable)
     assert levels == ["WARNING" if outcome is LOUD else "INFO"]
     assert dry_run(left.path).outcome is Outcome.GO_ON
-    kept = {file.name for file in (left.path / "state").iterdir()} - {"lock.mdb", "grow.lock"}
+    kept = {file.name for file in (left.path / "state").iterdir() if file.name[-4:] != "lock"}
+    kept -= {"lock.mdb"}
     worthless = outcome is GO or happens in (new_boot, state_missing, state_directory_missing)
     assert kept == ({DATA} if worthless else {DATA, f"{DATA}.old"})
 
@@ -307,7 +308,7 @@ def newer_control(left: Left) -> None:
     [
         (hole_in_what_is_durable, JournalDamaged, f"--accept-loss-after {START.end}"),
         (durable_end_is_zeros, JournalDamaged, "--accept-loss-after"),
-        (segment_missing_in_the_middle, JournalDamaged, f"--accept-loss-after {SEGMENT}"),
+        (segment_missing_in_the_middle, JournalDamaged, "--accept-loss-after 65456"),
         (first_segment_missing, JournalDamaged, f"the journal begins at LSN {SEGMENT}"),
         (segment_cut_off, JournalDamaged, "the segment is cut off"),
         (segment_of_another_node, JournalDamaged, "another node"),

@@ -125,7 +125,7 @@ class History:
             lives = old_life
             self.disk.old_life = lambda path: lives.get(path.name, b"")
         self._salts = Random(f"salts {seed} {old_life is None}")
-        self._dice = Random(f"images {seed}")
+        self.dice = Random(f"images {seed}")
         self._images = images
         self._moments = 0
         self._judged: set[tuple[int, int]] = set()
@@ -193,12 +193,12 @@ class History:
             return
         self.log.append("the power is cut")
         self._lossless = False
-        self.disk, _ = self.disk.image(self._picker(self.rng))
+        self.disk, _ = self.disk.image(self.picker(self.rng))
         self.disk.published = self._published
         if self.rng.random() < 0.5:
             self.disk.remove(self.directory.control)
         self.directory.boot += 1
-        found = self._read(self.disk.image(_newest)[0]).records
+        found = self.read(self.disk.image(newest)[0]).records
         truth.judge(found)
         truth.recovered(found)
         truth.durable = found[-1].end if found else 0
@@ -210,7 +210,7 @@ class History:
 
         Where only processes died, nothing that was committed may be missing.
         """
-        found = self._read(self.disk.image(_newest)[0])
+        found = self.read(self.disk.image(newest)[0])
         if self._lossless:
             self.truth.durable = self.truth.committed[-1].end if self.truth.committed else 0
         self.truth.judge(found.records)
@@ -348,7 +348,7 @@ class History:
         process = self._crew.current
         if process is not None and process.dead:
             self._crew.step()
-        if self._images and self._dice.random() < 0.08:
+        if self._images and self.dice.random() < 0.08:
             self._take_images(kind)
         if process is None:
             return
@@ -375,24 +375,24 @@ class History:
         """Judge some of what a power cut now could leave."""
         truth = self.truth
         truth.durable = max(truth.durable, worlds.watermark(self.disk, self.directory))
-        step, self.disk.step = self.disk.step, _pass
+        step, self.disk.step = self.disk.step, let_pass
         try:
             tried: set[tuple[int, ...]] = set()
             for _ in range(self._images):
-                image, picked = self.disk.image(self._picker(self._dice))
+                image, picked = self.disk.image(self.picker(self.dice))
                 if picked in tried:
                     continue
                 tried.add(picked)
-                if self._dice.random() < 0.5:
+                if self.dice.random() < 0.5:
                     image.remove(self.directory.control)
                 self.last_image = image
-                self._judge(image, kind)
+                self.judge_image(image, kind)
         finally:
             self.disk.step = step
 
-    def _judge(self, image: SimulatedDisk, kind: str) -> None:
-        start = self.truth.checkpoint(self._dice)
-        found = self._read(image, start)
+    def judge_image(self, image: SimulatedDisk, kind: str) -> None:
+        start = self.truth.checkpoint(self.dice)
+        found = self.read(image, start)
         ghosts = self.truth.judge(found.records, start)
         count = self.tally
         self.tally = count._replace(
@@ -406,13 +406,13 @@ class History:
             self.tally = self.tally._replace(books=count.books + 1)
             judges.judge_books(image, self.directory)
 
-    def _read(self, image: SimulatedDisk, start: Tail = START) -> worlds.Found:
+    def read(self, image: SimulatedDisk, start: Tail = START) -> worlds.Found:
         try:
             return worlds.read_back(image, self.directory, start)
         except JournalDamaged as error:
             raise Broken(f"the journal is refused: {error}") from error
 
-    def _picker(self, dice: Random) -> Callable[[list[Version]], int]:
+    def picker(self, dice: Random) -> Callable[[list[Version]], int]:
         """Return a way to pick versions: any, the oldest or the newest, or mostly one of these."""
         way = dice.randrange(4)
         if way == 0:
@@ -443,11 +443,11 @@ def _padded(command: records.Grant, room: int) -> records.Grant:
     return command
 
 
-def _newest(versions: list[Version]) -> int:
+def newest(versions: list[Version]) -> int:
     return len(versions) - 1
 
 
-def _pass(kind: str, path: Path) -> None:
+def let_pass(kind: str, path: Path) -> None:
     """Let operations on images pass."""
 
 
@@ -457,17 +457,22 @@ def play(seed: int, images: int, keep: Path, tune: Tune = lambda drawn: drawn) -
     ``tune`` may change its parameters. What broke is kept in ``keep``: the image and the history.
     Raises `Broken`.
     """
-    history = History(seed, 0, None, tune)
+    old_life = None
+    first = History(seed, 0, None, tune)
+    if first.parameters.recycled:
+        keeping(first, keep, first.play)
+        old_life = first.journal()
+    history = History(seed, images, old_life, tune)
+    return keeping(history, keep, history.play)
+
+
+def keeping(history: History, keep: Path, play: Callable[[], Tally]) -> Tally:
+    """Play, and keep the image and the history of what breaks; raises `Broken` with the seed."""
     try:
-        if history.parameters.recycled:
-            history.play()
-            history = History(seed, images, history.journal(), tune)
-        else:
-            history = History(seed, images, None, tune)
-        return history.play()
+        return play()
     except Exception as error:
         _keep(history, keep, error)
-        raise Broken(f"seed {seed}: {error!r}; the image is in {keep}") from error
+        raise Broken(f"seed {history.seed}: {error!r}; the image is in {keep}") from error
 
 
 def _keep(history: History, keep: Path, error: Exception) -> None:

@@ -22,10 +22,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-PROCESSES = 3
 _SOLO_MAX = 64
-LATE = 2
-"""The process that opens the directory while the others work."""
 
 
 class Page(NamedTuple):
@@ -42,6 +39,8 @@ class Process(NamedTuple):
 
     at: str = "idle"
     alive: bool = True
+    worker: bool = True
+    """Not one that opened the directory later."""
     slot: bool = True
     watermark: int = 0
     mark: int = 0
@@ -60,8 +59,8 @@ class Process(NamedTuple):
 class State(NamedTuple):
     """Everything that a step can depend on."""
 
-    pages: tuple[Page, ...] = (Page(),) * PROCESSES
-    processes: tuple[Process, ...] = (Process(), Process(), Process(at="join", slot=False))
+    processes: tuple[Process, ...]
+    pages: tuple[Page, ...]
     committed: int = 0
     flag: bool = False
     errors: int = 0
@@ -82,7 +81,7 @@ class Rules(NamedTuple):
     tail_read_before_flush: bool = True
     flag_checked_again: bool = True
     flag_set: bool = True
-    dead_healed: bool = True
+    healed: bool = True
     marked: bool = True
     opened_before_looking: bool = True
     new_descriptors_heal: bool = True
@@ -95,6 +94,13 @@ class Budget(NamedTuple):
     losses: int = 1
     kills: int = 1
     evictions: int = 1
+
+
+PAIR = (Process(), Process())
+"""Two workers."""
+OPENING = (Process(), Process(at="join", worker=False, slot=False))
+"""A worker, and a process that opens the directory meanwhile and claims a slot."""
+TRIO = (*PAIR, OPENING[1])
 
 
 class Violated(Exception):
@@ -138,7 +144,7 @@ class Model:
         if process.at == "idle":
             if not process.mine and not state.flag:
                 yield "begins to append", _go(state, index, "append")
-            if process.mine and state.durable < process.mine:
+            if state.durable < state.committed:
                 yield "begins to flush", _go(state, index, "tail")
         else:
             step = getattr(self, f"_{process.at}")(state, index, process)
@@ -163,9 +169,10 @@ class Model:
 
     def _claim(self, state: State, index: int, process: Process) -> State:
         """`Workers.claim_slot`: heals, then takes the slot with the maximum in it."""
-        if self.rules.dead_healed:
-            for other in _dead_marked(state):
-                state = self._restored(state, other, state.committed)
+        for other in _dead_marked(state) if self.rules.healed else ():
+            if self._is_gone(state, state.durable, state.committed):
+                return _go(state, index, "fail")
+            state = self._restored(state, other, state.committed)
         return _go(state, index, "idle", slot=True, mark=0, watermark=state.durable)
 
     def _tail(self, state: State, index: int, process: Process) -> State:
@@ -177,9 +184,9 @@ class Model:
         return _open(state, index) if self.rules.opened_before_looking else state
 
     def _look(self, state: State, index: int, process: Process) -> State:
-        """Look for flushes that were cut off, or failed before our descriptor was there (`heal`)."""
-        heals = _dead_marked(state) if self.rules.dead_healed else ()
-        if self.rules.new_descriptors_heal and not process.vouched:
+        """Look, in `heal`, for flushes that were cut off, or failed before we had a descriptor."""
+        heals = _dead_marked(state) if self.rules.healed else ()
+        if self.rules.healed and self.rules.new_descriptors_heal and not process.vouched:
             others = enumerate(state.processes)
             heals = tuple(other for other, p in others if other != index and p.slot and p.mark)
         return _go(state, index, "heal", heals=heals)
@@ -190,11 +197,14 @@ class Model:
             return _go(state, index, "check")
         other, *rest = process.heals
         healed = self._restored(state, other, process.committed)
-        if self.rules.healing_verified and not all(
-            page.seen for page in state.pages[process.durable : process.committed]
-        ):
+        if self._is_gone(state, process.durable, process.committed):
             return _go(state, index, "fail")
         return _go(healed, index, "heal", heals=tuple(rest))
+
+    def _is_gone(self, state: State, durable: int, committed: int) -> bool:
+        """Say, with `reaches`, whether something that is to be stored again has left memory."""
+        seen = all(page.seen for page in state.pages[durable:committed])
+        return self.rules.healing_verified and not seen
 
     def _restored(self, state: State, other: int, committed: int) -> State:
         """`Segment.restore` of all behind the watermark; a dead flusher's mark is cleared."""
@@ -229,7 +239,7 @@ class Model:
 
     def _end(self, state: State, index: int, process: Process) -> State:
         """`fdatasync` returns, with an error if there is one this descriptor was not told of."""
-        for at in range(PROCESSES):
+        for at in range(len(state.pages)):
             if process.waits >> at & 1:
                 state = _written(state, at)
         failed = state.errors != process.told
@@ -298,18 +308,20 @@ class Explored(NamedTuple):
     steps: int
     solos: int
 
+    def plus(self, other: Explored) -> Explored:
+        return Explored(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
-def explore(rules: Rules = Rules(), budget: Budget = Budget()) -> Explored:  # noqa: B008
+
+def explore(processes: tuple[Process, ...], rules: Rules, budget: Budget) -> Explored:
     """Look at every state; raises `Violated` with the shortest way to a broken one."""
     gc.disable()  # nothing here is garbage before the end
     try:
-        return _explore(Model(rules, budget))
+        return _explore(Model(rules, budget), State(processes, (Page(),) * len(processes)))
     finally:
         gc.enable()
 
 
-def _explore(model: Model) -> Explored:
-    start = State()
+def _explore(model: Model, start: State) -> Explored:
     came: dict[State, tuple[State, str] | None] = {start: None}
     waiting = deque([start])
     solos, steps, checked = Solos(model), 0, 0
@@ -336,9 +348,9 @@ def _explore(model: Model) -> Explored:
 def _canonical(state: State) -> State:
     """Return the one of two states that differ only in which of the two workers is which."""
     first, second, *late = state.processes
-    if first <= second:
+    if first <= second or not second.worker:
         return state
-    swapped = (1, 0, LATE)
+    swapped = (1, 0, 2)
     processes = tuple(
         process._replace(heals=tuple(swapped[other] for other in process.heals))
         for process in (second, first, *late)
@@ -423,18 +435,18 @@ def _dead_marked(state: State) -> tuple[int, ...]:
 def figures(explored: Explored, seconds: float) -> str:
     """Say what was explored, in one line."""
     return (
-        f"watermark model: {explored.states:,} states, {explored.steps:,} steps, {explored.solos:,} "
-        f"times one process went on alone; 0 violations; {seconds:.0f} s"
+        f"watermark model: {explored.states:,} states, {explored.steps:,} steps; "
+        f"{explored.solos:,} times a process went on alone; 0 violations; {seconds:.0f} s"
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for field, default in Budget()._asdict().items():
-        parser.add_argument(f"--{field}", type=int, default=default)
+        parser.add_argument(f"--{field}", type=int, default=default, help="how many")
     budget = Budget(**vars(parser.parse_args()))
     began = time.monotonic()
-    print(figures(explore(budget=budget), time.monotonic() - began))
+    print(figures(explore(TRIO, Rules(), budget), time.monotonic() - began))
 
 
 if __name__ == "__main__":

@@ -231,10 +231,17 @@ def engine_on(opened: Opened, clock: ManualClock) -> Engine:
 
 
 def leave(engine: Engine) -> None:
-    """Free what the system frees of a killed process."""
+    """Free what the system frees of a killed process, but for what others share here."""
     if engine._worker is not None:
         engine._worker[1].close()
     engine._closed = True
+
+
+def drop(engine: Engine) -> None:
+    """Let go of a real engine as the system does of a killed process: nothing is flushed."""
+    leave(engine)
+    engine._watchdog.stop()
+    engine._opened.close()
 
 
 @contextmanager
