@@ -110,7 +110,8 @@ def upgrade(
 ) -> None:
     """Bring the node directory to this version's format.
 
-    A copy of it is made first, beside it. Every process that uses the directory has to be stopped first.
+    A copy of it is made first, beside it. Every process that uses the directory has to be stopped
+    before.
     """
     directory = node_directory(config, data)
     done = upgrades.upgrade(directory)

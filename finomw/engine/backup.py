@@ -117,14 +117,15 @@ def _whole(backup: NodeDirectory, files: Files) -> tuple[Checkpoint, bytes]:
     segments, tail = backup.segments(files), checkpoint.tail
     base = segments.base_of(tail.lsn)
     try:
+        with closing(segments.open(base)) as segment:
+            head = segment.file.load(0, tail.end - base)
         # The journal's first segment is read from its beginning when the node is verified.
         start = START if base == 0 else tail
         if not (has_record(segments, tail) and _reads(segments, start, tail)):
             raise _damaged(backup, f"{segments.path(base)}: does not lead to the checkpoint")
-        with closing(segments.open(base)) as segment:
-            return checkpoint, segment.file.load(0, tail.end - base)
     except JournalDamaged as error:
         raise _damaged(backup, error) from error
+    return checkpoint, head
 
 
 def _reads(segments: Segments, start: Tail, tail: Tail) -> bool:

@@ -141,7 +141,9 @@ def _assess(place: Alone, *, believe: bool = True) -> Assessment:
         return Assessment(plan, None, 0, ())
     first, end = way_out
     begun = Aside(directory.path, end, segments.files).listed(Lost)
-    lost = {lost.lsn: lost for lost in (*_behind(segments, end), *begun)}
+    # A loss that was interrupted may have left half a record where the list has a whole one.
+    new = (lost for lost in _behind(segments, end) if lost.command is not None or not begun)
+    lost = {lost.lsn: lost for lost in (*new, *begun)}
     return Assessment(plan, end, first, tuple(lost[lsn] for lsn in sorted(lost)))
 
 
@@ -235,8 +237,9 @@ def _records_behind(segment: Segment, lsn: Lsn) -> Iterator[Lost]:
             yield Lost(record.lsn, record.end, None, {})
         else:
             names = command.__struct_fields__
-            fields = msgspec.to_builtins({name: getattr(command, name) for name in names})
-            yield Lost(record.lsn, record.end, type(command).__name__, fields)
+            fields = msgspec.json.encode({name: getattr(command, name) for name in names})
+            name = type(command).__name__
+            yield Lost(record.lsn, record.end, name, msgspec.json.decode(fields))
     rest = bytes(segment.rest(lsn)).rstrip(b"\0")
     if rest:
         yield Lost(lsn, lsn - -len(rest) // ALIGNMENT * ALIGNMENT, None, {})

@@ -135,6 +135,9 @@ class FaultyFiles(Files):
             if source.exists():
                 self._renamed.remove(names)
             raise
+        for path in [path for path in self._disks if path.is_relative_to(source)]:
+            new = target / path.relative_to(source)
+            self._disks[new], self._dirty[new] = self._disks.pop(path), self._dirty.pop(path)
 
     def unlink(self, path: Path) -> None:
         """Remove a file."""

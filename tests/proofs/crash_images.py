@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import logging
-import multiprocessing
 import secrets
 import time
 from collections.abc import Iterable
@@ -16,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import histories
+import worlds
 from histories import Tally
 
 IMAGES_A_MOMENT = 20
@@ -32,9 +32,7 @@ def run(seeds: Iterable[int], keep: Path, count: int | None = None) -> Tally:
     Raises `judges.Broken`, which names the seed; what broke is kept.
     """
     total = Tally()
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["histories"])
-    with context.Pool() as pool:
+    with worlds.FORKS.Pool() as pool:
         for tally in pool.imap_unordered(partial(_play, keep=keep), seeds):
             total = total.plus(tally)
             if count is not None and total.images >= count:

@@ -25,6 +25,7 @@ from finomw.engine.engine import Engine
 from finomw.engine.keys import hash_token
 from finomw.engine.sweep import sweep
 from finomw.errors import JournalDamaged, NotFound, RecordingFailed
+from finomw.journal import recovery
 from finomw.journal.format import START, Tail, record_size
 from finomw.money.account import After
 from finomw.store.env import Txn
@@ -60,7 +61,10 @@ class Parameters(NamedTuple):
     note_max: int
     attaching: float
     flushing: float
+    holding: float
     halfway: float
+    unnamed: float
+    checkpointing: float
     failing: float
     recycled: bool
     restarts: int
@@ -99,7 +103,10 @@ def draw(rng: Random) -> Parameters:
         note_max=rng.choice([0, 40, 400, 1000]),
         attaching=rng.choice([0.0, 0.0, 0.2]),
         flushing=rng.choice([0.1, 0.3, 0.6]),
+        holding=rng.choice([0.1, 0.6, 0.6]),
         halfway=rng.choice([0.0, 0.02, 0.1]),
+        unnamed=rng.choice([0.0, 0.02, 0.1]),
+        checkpointing=rng.choice([0.01, 0.03]),
         failing=rng.choice([0.0, 0.0, 0.0, 0.0, 0.0, 0.03]),
         recycled=rng.random() < 0.4,
         restarts=rng.choice([0, 0, 1, 1, 2]),
@@ -237,7 +244,7 @@ class History:
             self.log.append(f"a worker cannot record: {error}")
         finally:
             worlds.leave(engine)
-            if process.dead and self.rng.random() < 0.7 and not self._crew.ending:
+            if process.dead and not self._crew.ending:
                 self._crew.start(self._work)
 
     def _act(self, engine: Engine, holds: list[tuple[HoldId, int]]) -> None:
@@ -249,11 +256,11 @@ class History:
             sweep(engine)
         elif kind < self.parameters.flushing + 0.06:
             engine.prepare_next_segment()
-        elif kind < self.parameters.flushing + 0.08:
+        elif kind < self.parameters.flushing + 0.06 + self.parameters.checkpointing:
             self._checkpoint(engine)
         elif holds and rng.random() < 0.5:
             self._end(engine, *holds.pop(rng.randrange(len(holds))))
-        elif rng.random() < 0.4:
+        elif rng.random() >= self.parameters.holding:
             self._grant(engine)
         else:
             self._hold(engine, holds)
@@ -261,25 +268,26 @@ class History:
     def _grant(self, engine: Engine) -> None:
         """Give credit, sometimes again, in a record that may end at a boundary."""
         rng, customer = self.rng, self.rng.choice(CUSTOMERS)
-        if self._grants and rng.random() < 0.15:
-            given = rng.choice(self._grants)
-            done = engine.execute(given)
-            self.log.append(f"worker {engine.worker} gives {given.source_id} again: {done}")
-            return
+        given = rng.choice(self._grants) if self._grants and rng.random() < 0.15 else None
         self._given += 1
         number = self._given
         align = rng.random() < self.parameters.aligning
         boundary = rng.choice([SECTOR, limits.PAGE, self.parameters.segment_size])
+        short_of = rng.choice([0, 0, 0, 104, 208])
         note = "n" * rng.randint(0, self.parameters.note_max)
         made: list[records.Grant] = []
 
         def decide(txn: Txn) -> records.AnyCommand:
             now = engine.clock.now()
-            if engine.store.accounts.get(txn, customer) is None:
-                return records.AddCustomer(now, customer, PlanName("default"), "", None)
+            to = customer if given is None else given.customer
+            if engine.store.accounts.get(txn, to) is None:
+                return records.AddCustomer(now, to, PlanName("default"), "", None)
+            if given is not None:
+                return given
             command = records.Grant(now, customer, 100 + number, "proof", f"{number}", note)
             if align:
-                command = _padded(command, -engine.store.meta.tail(txn).end % boundary)
+                room = -engine.store.meta.tail(txn).end % boundary
+                command = _padded(command, room - short_of)
             made.append(command)
             return command
 
@@ -352,9 +360,9 @@ class History:
             self._take_images(kind)
         if process is None:
             return
-        halfway = kind in ("commit", "sync")  # stored and not committed; named, but not for good
-        dying = self.parameters.halfway if halfway else self.parameters.dying
-        if self.rng.random() < dying:
+        # Dying where a record is stored and not committed, or a file named, but not for good.
+        dying = {"commit": self.parameters.halfway, "sync": self.parameters.unnamed}
+        if self.rng.random() < dying.get(kind, self.parameters.dying):
             self.log.append(f"killed at {kind} of {path.name}")
             self.tally = self.tally._replace(killed=self.tally.killed + 1)
             self._crew.kill()
@@ -407,6 +415,8 @@ class History:
             judges.judge_books(image, self.directory)
 
     def read(self, image: SimulatedDisk, start: Tail = START) -> worlds.Found:
+        if not recovery.has_record(self.directory.segments(image), start):
+            raise Broken(f"the record at LSN {start.lsn}, which was durable, is lost")
         try:
             return worlds.read_back(image, self.directory, start)
         except JournalDamaged as error:
@@ -480,6 +490,6 @@ def _keep(history: History, keep: Path, error: Exception) -> None:
     keep.mkdir(parents=True, exist_ok=True)
     story = [f"seed {history.seed}", str(history.parameters), *history.log, repr(error)]
     (keep / "history.txt").write_text("\n".join(story) + "\n")
-    image = history.last_image
-    for name in image.names(worlds.VIRTUAL / "journal") if image else ():
-        (keep / name).write_bytes(image.read(worlds.VIRTUAL / "journal" / name))
+    image, journal = history.last_image, history.directory.journal
+    for name in image.names(journal) if image else ():
+        (keep / name).write_bytes(image.read(journal / name))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -21,7 +21,7 @@ from judges import Broken
 from finomw.engine import checkpoint
 from finomw.engine.engine import Engine
 from finomw.engine.rules.money import MoneyRules
-from finomw.journal import flush, format, reader, segment
+from finomw.journal import flush, format, reader, segment, workers
 from finomw.journal.flush import Flusher
 from finomw.journal.segment import Segment, Segments
 from finomw.journal.workers import Workers
@@ -58,8 +58,24 @@ def _recycled(drawn: Parameters) -> Parameters:
 
 def _rolling(drawn: Parameters) -> Parameters:
     return drawn._replace(
-        segment_size=3 * 4096, note_max=1000, dying=0.0, halfway=0.3, workers=4, records=50
+        segment_size=3 * 4096,
+        note_max=400,
+        dying=0.0,
+        halfway=0.3,
+        unnamed=0.0,
+        aligning=0.7,
+        records=60,
     )
+
+
+def _unnamed(drawn: Parameters) -> Parameters:
+    return drawn._replace(
+        segment_size=3 * 4096, note_max=1000, dying=0.0, halfway=0.0, unnamed=0.2, holding=0.0
+    )
+
+
+def _checkpointing(drawn: Parameters) -> Parameters:
+    return drawn._replace(checkpointing=0.2, workers=3, switching=0.4, dying=0.0, flushing=0.05)
 
 
 def _acknowledged_before_the_flush() -> AbstractContextManager[Any]:
@@ -135,10 +151,13 @@ def _segment_s_name_not_durable() -> AbstractContextManager[Any]:
 
 
 def _not_healed() -> AbstractContextManager[Any]:
-    return mock.patch.object(flush, "heal")
+    healed = ExitStack()
+    for module in (flush, workers):
+        healed.enter_context(mock.patch.object(module, "heal"))
+    return healed
 
 
-def _not_stored_again_at_a_start() -> AbstractContextManager[Any]:
+def _not_stored_again() -> AbstractContextManager[Any]:
     return mock.patch.object(Segment, "restore")
 
 
@@ -154,14 +173,14 @@ MUTANTS: dict[str, Mutant] = {
     "no chain": Mutant(_no_chain, _aligned),
     "no salt": Mutant(_no_salt, _recycled),
     "watermark moved too far": Mutant(_watermark_too_far, _as_drawn),
-    "checkpoint published before the log": Mutant(_checkpoint_before_the_log, _as_drawn),
+    "checkpoint published before the log": Mutant(_checkpoint_before_the_log, _checkpointing),
     "orphan swept while alive": Mutant(_swept_while_alive, _as_drawn),
     "a grant's key applied twice": Mutant(_granted_twice, _as_drawn),
     "ghost left at a segment's end": Mutant(_ghost_left_at_a_segment_s_end, _rolling),
     "only the last segment flushed": Mutant(_only_the_last_segment_flushed, _rolling),
-    "segment's name not durable": Mutant(_segment_s_name_not_durable, _rolling),
+    "segment's name not durable": Mutant(_segment_s_name_not_durable, _unnamed),
     "not healed after a cut-off flush": Mutant(_not_healed, _failing),
-    "not stored again at a start": Mutant(_not_stored_again_at_a_start, _failing),
+    "what a failed flush lost not stored again": Mutant(_not_stored_again, _failing),
     "a failed flush forgotten": Mutant(_failure_forgotten, _failing),
 }
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import logging
-import multiprocessing
 import os
 import secrets
 import shutil
@@ -110,8 +109,7 @@ def play(seed: int, keep: Path) -> Tally:
 def run(seeds: Iterable[int], keep: Path, count: int) -> Tally:
     """Play histories on all processors until there were ``count`` cuts."""
     total = Tally()
-    context = multiprocessing.get_context("forkserver")
-    with context.Pool() as pool:
+    with worlds.FORKS.Pool() as pool:
         for tally in pool.imap(partial(play, keep=keep), seeds):
             total = total.plus(tally)
             if total.cuts >= count:
@@ -246,7 +244,6 @@ def kill_openings(folder: Path) -> Iterator[str]:
 
     Raises `Broken` where what is opened afterwards is not what an opening without a kill finds.
     """
-    context = multiprocessing.get_context("forkserver")
     for checkpoint, (wound, hurt) in itertools.product((False, True), WOUNDS.items()):
         whole = folder / f"{wound} {checkpoint}"
         make_node(whole, checkpoint=checkpoint)
@@ -258,7 +255,7 @@ def kill_openings(folder: Path) -> Iterator[str]:
         for at in itertools.count(1):
             path = folder / f"{wound} {checkpoint} {at}"
             shutil.copytree(whole, path)
-            child = context.Process(target=_open_until, args=(path, at))
+            child = worlds.FORKS.Process(target=_open_until, args=(path, at))
             child.start()
             child.join()
             if dump(path) != expected:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -9,6 +8,7 @@ from multiprocessing.pool import Pool
 
 import mutants
 import pytest
+import worlds
 from mutants import MUTANTS, Hunt
 
 pytestmark = [pytest.mark.no_cover, pytest.mark.timeout(900)]
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.no_cover, pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
-    with multiprocessing.get_context("forkserver").Pool() as pool:
+    with worlds.FORKS.Pool() as pool:
         yield pool
 
 
