@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from finomw.asgi.middleware import FinoMiddleware
     from finomw.asgi.state import Call
     from finomw.billing import Billing
+    from finomw.engine.engine import health
 
 __version__ = "0.1.0"
 
-__all__ = ["Billing", "Call", "FinoMiddleware", "__version__"]
+__all__ = ["Billing", "Call", "FinoMiddleware", "__version__", "health"]
 
 
 def __getattr__(name: str) -> object:
@@ -34,6 +35,10 @@ def __getattr__(name: str) -> object:
         from finomw.asgi.state import Call
 
         return Call
+    if name == "health":
+        from finomw.engine.engine import health
+
+        return health
     from finomw.asgi.middleware import FinoMiddleware
 
     return FinoMiddleware

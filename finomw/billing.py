@@ -9,6 +9,8 @@ when its record is on disk.
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -20,7 +22,7 @@ from finomw.config.load import resolve
 from finomw.config.model import Config
 from finomw.engine import charge
 from finomw.engine.charge import Ended, Extension, HoldRequest, Reservation
-from finomw.engine.engine import close_engine, open_engine
+from finomw.engine.engine import Engine, close_engine, open_engine
 from finomw.errors import (
     ConfigError,
     Conflict,
@@ -54,6 +56,17 @@ from finomw.types import (
 )
 
 _MICROSECOND = timedelta(microseconds=1)
+
+_opening = threading.Lock()
+
+
+def _open_anew() -> None:
+    """In a forked child: the lock may have been held by a thread that is not there."""
+    global _opening
+    _opening = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_open_anew)
 
 
 class Reserved(NamedTuple):
@@ -89,7 +102,17 @@ class Billing:
         if problems:
             raise ConfigError(problems)
         self._owns = owns
-        self._engine = open_engine(settings.data)
+        self._data = settings.data
+        self._opened = open_engine(settings.data)
+
+    @property
+    def _engine(self) -> Engine:
+        """The engine of this process: one that was made before a fork is opened again."""
+        if self._opened.pid != os.getpid():
+            with _opening:
+                if self._opened.pid != os.getpid():
+                    self._opened = open_engine(self._data)
+        return self._opened
 
     def hold(
         self,
@@ -209,7 +232,7 @@ class Billing:
 
     def close(self) -> None:
         """Let go of the node directory; open holds stay until they are ended or expire."""
-        close_engine(self._engine)
+        close_engine(self._opened)
 
     def __enter__(self) -> Billing:
         return self
@@ -277,6 +300,8 @@ def _text(field: str, value: str) -> str:
 
 def _checked(counts: Counts) -> Counts:
     """Return counts that are counts, of meters; raises `InvalidValue` naming the meter."""
+    if len(counts) > limits.METERS_MAX:
+        raise InvalidValue(f"meter: one call has at most {limits.METERS_MAX}, found {len(counts)}")
     for meter, count in counts.items():
         check_name("meter", meter, limits.NAME_BYTES)
         if isinstance(count, float) or isinstance(judge(count), UsageStatus):

@@ -86,6 +86,10 @@ class DirectoryError(FinomwError):
     """The node directory is missing, unreadable, of a newer format, or somebody else's."""
 
 
+class CheckpointBroken(DirectoryError):
+    """A checkpoint is not whole, or not this node's; names the file."""
+
+
 class JournalDamaged(FinomwError):
     """A journal cannot be what was written; names the file and the LSN."""
 
@@ -96,7 +100,14 @@ class JournalDamaged(FinomwError):
 
 
 class ReplayDiffers(FinomwError):
-    """Replaying a record computed another result than the record carries."""
+    """Replaying a record computed another result than the record carries; names its LSN."""
+
+    def __init__(self, lsn: int, what: str) -> None:
+        super().__init__(
+            f"LSN {lsn}: {what}; see `finomw recover --dry-run` for what can be done; nothing was "
+            "changed"
+        )
+        self.lsn = lsn
 
 
 class RecordingFailed(FinomwError):

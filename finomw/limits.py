@@ -35,6 +35,9 @@ NOTE_BYTES: Final = 1000
 TOKEN_BYTES: Final = 8 * KIB
 LMDB_KEY_BYTES: Final = 511
 
+METERS_MAX: Final = 16
+"""Meters of one call: they bound how much its ending writes."""
+
 # The journal.
 PAGE: Final = 4096
 SEGMENT_SIZE: Final = 16 * MIB
@@ -42,12 +45,33 @@ SEGMENT_SIZE_MIN: Final = 64 * KIB
 SEGMENT_SIZE_MAX: Final = 1 * GIB
 RECORD_BODY_MAX: Final = 32 * KIB
 """Largest record body in bytes, without its attachment."""
+ENDING_BYTES_MAX: Final = 4 * KIB
+"""Most bytes of the journal that a hold takes once it is open: the records of its start and its
+ending together. Kept free for every open hold."""
+
+JOURNAL_KEEP: Final = 256 * MIB
+JOURNAL_KEEP_MAX: Final = 1024 * GIB
+CHECKPOINT_EVERY: Final = 64 * MIB
+CHECKPOINT_EVERY_MIN: Final = SEGMENT_SIZE_MIN
+CHECKPOINT_EVERY_MAX: Final = 1024 * GIB
 
 # The state (LMDB).
 STATE_SIZE: Final = 256 * MIB
 STATE_SIZE_MIN: Final = 1 * MIB
 STATE_SIZE_MAX: Final = 1024 * GIB
 STATE_READERS_MAX: Final = 1024
+STATE_GROWTH: Final = 64 * MIB
+"""By how much the state grows at least; one that is smaller doubles."""
+STATE_ENDING_BYTES: Final = 96 * KIB
+"""Room of the state for one hold's start and ending (measured: 84 KiB where somebody keeps a
+snapshot, so that no page that was freed can be used again; else less than 1 KiB). Kept free for
+every open hold."""
+STATE_TRANSACTION_BYTES: Final = 256 * KIB
+"""Room of the state for any one transaction, kept free beside the endings'."""
+
+# Low space.
+LOW_SPACE_SEGMENTS: Final = 4
+"""Space is called low when it is not enough for so many segments and the state's next growth."""
 
 # Workers.
 SLOTS: Final = 256
@@ -98,5 +122,11 @@ if not AMOUNT_MAX < MICROS_MAX < 2**63:
     raise AssertionError("one amount must fit a sum, and a sum a signed 64-bit integer")
 if CUSTOMER_ID_BYTES + SOURCE_BYTES + SOURCE_ID_BYTES + 3 > LMDB_KEY_BYTES:
     raise AssertionError("the unique key of a ledger entry must fit an LMDB key")
+if 2 * METERS_MAX * (NAME_BYTES + 11) + NOTE_BYTES + 400 > ENDING_BYTES_MAX:
+    raise AssertionError("a settlement has two counts for each meter, a note, and little else")
+if 2 * ENDING_BYTES_MAX + 2 * PAGE > SEGMENT_SIZE_MIN:
+    raise AssertionError("the smallest segment must keep room for an ending")
+if STATE_ENDING_BYTES + 2 * STATE_TRANSACTION_BYTES > STATE_SIZE_MIN:
+    raise AssertionError("the smallest state must keep room for an ending")
 if RECORD_BODY_MAX + 2 * PAGE > SEGMENT_SIZE_MIN:
     raise AssertionError("a record must fit the smallest segment")

@@ -15,7 +15,7 @@ from finomw.asgi.rules import PricedRule
 from finomw.engine import charge
 from finomw.engine.charge import Ended, Held
 from finomw.engine.engine import Engine
-from finomw.errors import InvalidValue
+from finomw.errors import InvalidValue, RecordingFailed
 from finomw.metering.usage import Usage
 from finomw.money.pricing import PriceList
 from finomw.types import Counts, Lsn, UsageStatus
@@ -74,6 +74,8 @@ class Bill:
             ended = charge.step(self._engine, hold, price, counts, status, note, record=record)
         except InvalidValue:
             return 0  # beyond any price: the end judges
+        except RecordingFailed:
+            return 0  # nothing waits for a step; the end says whether billing records
         self._stepped = counts
         return ended.end
 

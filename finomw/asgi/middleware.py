@@ -9,7 +9,6 @@ price, hold, app, meter, settle, durable, answer.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
+from finomw.asgi.failure import Failures
 from finomw.asgi.identity import Caller, identify
 from finomw.asgi.lifespan import run_lifespan
 from finomw.asgi.problems import REFUSAL_REASONS, Refused, send_refusal
@@ -37,7 +37,7 @@ from finomw.config.model import Config
 from finomw.engine import charge
 from finomw.engine.charge import Held, HoldRequest
 from finomw.engine.durable import Durable
-from finomw.engine.engine import Engine, close_engine, open_engine
+from finomw.engine.engine import Engine, Health, close_engine, open_engine
 from finomw.errors import (
     DirectoryError,
     InvalidValue,
@@ -54,8 +54,6 @@ from finomw.money.pricing import PriceList
 from finomw.node.housekeeper import Housekeeper
 from finomw.system import require_linux
 from finomw.types import Counts, Refusal
-
-logger = logging.getLogger("finomw")
 
 _UNMETERABLE = frozenset(
     {"http.response.pathsend", "http.response.zerocopysend", "http.response.trailers"}
@@ -88,13 +86,15 @@ class FinoMiddleware:
         self._housekeeper: Housekeeper | None = None
         self._served: Node | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._failures = Failures(self._rules.config.on_failure)
+        self._pid = os.getpid()
         self._calls = 0
         self._closing = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection scope."""
         if scope["type"] == "lifespan":
-            await run_lifespan(self.app, scope, receive, send, self._open, self.close)
+            await run_lifespan(self.app, scope, receive, send, self._start, self.close)
             return
         if scope["type"] == "websocket":
             await self._websocket(scope, receive, send)
@@ -125,6 +125,9 @@ class FinoMiddleware:
     @contextmanager
     def _under_way(self) -> Iterator[None]:
         """Count a call, so that the engine is open until the last one has ended."""
+        if self._pid != os.getpid():
+            # Calls under way when this process was forked are its parent's.
+            self._pid, self._calls = os.getpid(), 0
         self._calls += 1
         try:
             yield
@@ -145,10 +148,13 @@ class FinoMiddleware:
         if isinstance(admitted, Refused):
             await send_refusal(send, admitted)
             return
-        node, prices, held, ceiling, seen = admitted
         head = scope["method"] == "HEAD"
-        if rule.rewrites.changes_answers or body.asks_usage:
-            send = Rewriter(rule.rewrites, node.guard, head, body.asks_usage, send).send
+        if admitted is None:
+            send = _rewriting(rule, body, self._served, head, send)
+            await self.app(_metered_scope(scope, body), body.receive, send)
+            return
+        node, prices, held, ceiling, seen = admitted
+        send = _rewriting(rule, body, node, head, send)
         responder = Responder(node, rule, prices, held, ceiling, seen, head, body.receive, send)
         show(scope, seen)
         try:
@@ -172,6 +178,9 @@ class FinoMiddleware:
         if isinstance(admitted, Refused):
             await refuse_connection(scope, receive, send, admitted)
             return
+        if admitted is None:
+            await self.app(scope, receive, send)
+            return
         connection = Connection(*admitted, rule, scope, receive, send)
         show(scope, admitted.call)
         complete = False
@@ -190,8 +199,11 @@ class FinoMiddleware:
         rule: Rule | SocketRule,
         scope: Scope,
         body: RequestBody | None,
-    ) -> Admitted | Refused:
-        """Take a call as far as its hold, whose flush is then under way; or say why not."""
+    ) -> Admitted | Refused | None:
+        """Take a call as far as its hold, whose flush is then under way; or say why not.
+
+        ``None`` is a call that billing cannot record, and that passes unbilled.
+        """
         try:
             node = self._node()
             caller = identify(node.engine, scope)
@@ -223,10 +235,9 @@ class FinoMiddleware:
                 quoted = quote(rule, plan, matched, document, size, node.engine.clock.now())
             if isinstance(quoted, Refused):
                 return quoted
-            held = charge.hold(node.engine, self._hold_request(rule, caller, quoted))
+            held = self._hold(node, self._hold_request(rule, caller, quoted))
             if isinstance(held, Refusal):
                 return self._refused(held, caller)
-            node.durable.begin(held.end)
         except TooLarge as error:
             return Refused("request_too_large", str(error))
         except NotInline:  # the plan has changed while its programs were run apart
@@ -234,11 +245,32 @@ class FinoMiddleware:
         except InvalidValue:
             return Refused("invalid_request", "The request may use more than one call can cost.")
         except (RecordingFailed, DirectoryError, JournalDamaged, ReplayDiffers, OSError) as error:
-            logger.error("a call was refused: %s", error)
+            # A directory that is not there or damaged is no trouble that a call could pass by.
+            if self._failures.passes and isinstance(error, RecordingFailed):
+                self._failures.count_unbilled(self._engine, error)
+                return None
+            self._failures.note("a call was refused", error)
             return Refused("cannot_record")
+        self._failures.over()
         hold = CallHold(quoted.ceiling, rule.splits)
         seen = Call(caller.customer, hold, rule.addable)
         return Admitted(node, quoted.prices, held, quoted.ceiling, seen)
+
+    def _hold(self, node: Node, request: HoldRequest) -> Held | Refusal:
+        """Hold, and begin the flush. Raises `RecordingFailed` where no refusal can be read."""
+        held = None
+        try:
+            held = charge.hold(node.engine, request)
+            if isinstance(held, Held):
+                node.durable.begin(held.end)
+        except RecordingFailed:
+            if isinstance(held, Held):
+                charge.abandon(node.engine, held.hold)
+            refusal = charge.refusal(node.engine, request) if self._failures.passes else None
+            if refusal is None:
+                raise
+            return refusal
+        return held
 
     def _hold_request(self, rule: PricedRule, caller: Caller, quoted: Quote) -> HoldRequest:
         prices = quoted.prices
@@ -284,9 +316,30 @@ class FinoMiddleware:
                 self._served.guard.close()
             durable = Durable(self._engine, loop)
             durability = self._rules.config.durability
-            node = self._served = Node(self._engine, durable, durability, Guard())
+            node = self._served = Node(self._engine, durable, durability, self._failures, Guard())
             self._loop = loop
         return node
+
+    def health(self) -> Health | None:
+        """Return how billing does in this process, for a probe; ``None`` where it is not open.
+
+        It opens with the server's lifespan, or else at the first call. Raises `RecordingFailed`
+        where the state cannot be read.
+        """
+        engine = self._engine
+        if engine is None or engine.pid != os.getpid():
+            return None
+        health = engine.health()
+        return health._replace(unbilled=health.unbilled + self._failures.unbilled)
+
+    def _start(self) -> None:
+        """Open at the server's start; a failed node fails it, unless calls may pass unbilled."""
+        try:
+            self._open()
+        except RecordingFailed as error:
+            if not self._failures.passes:
+                raise
+            self._failures.note("cannot be opened", error)
 
     def _open(self) -> None:
         """Open the engine in this process, and end what dead workers left."""
@@ -295,7 +348,7 @@ class FinoMiddleware:
         if self._engine is not None and self._engine.pid == os.getpid():
             return
         self._engine = open_engine(self._rules.config.data)
-        self._housekeeper = Housekeeper(self._engine)
+        self._housekeeper = Housekeeper(self._engine, self._rules.config.storage)
         self._housekeeper.round()
         self._housekeeper.start()
 
@@ -337,6 +390,13 @@ def _metered_scope(scope: Scope, body: RequestBody) -> Scope:
         return scope
     kept = {name: value for name, value in extensions.items() if name not in _UNMETERABLE}
     return {**scope, "extensions": kept}
+
+
+def _rewriting(rule: Rule, body: RequestBody, node: Node | None, head: bool, send: Send) -> Send:
+    """Return what sends an answer, rewritten where the rule or the request asks for it."""
+    if node is None or not (rule.rewrites.changes_answers or body.asks_usage):
+        return send
+    return Rewriter(rule.rewrites, node.guard, head, body.asks_usage, send).send
 
 
 async def _read_request(

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
@@ -25,6 +26,7 @@ from starlette.types import Message, Receive, Send
 from finomw.asgi.bill import Bill
 from finomw.asgi.ending import Answer
 from finomw.asgi.estimation import Passed
+from finomw.asgi.failure import Failures
 from finomw.asgi.problems import Refused, send_refusal
 from finomw.asgi.rules import Rule
 from finomw.asgi.state import Call
@@ -47,11 +49,12 @@ _BODILESS = frozenset({204, 205, 304})
 
 
 class Node(NamedTuple):
-    """What an answer needs of the node: engine, the wait for the disk and how long, the helper."""
+    """What an answer needs of the node: the engine, the wait for the disk, how long, and else."""
 
     engine: Engine
     durable: Durable
     durability: Durability
+    failures: Failures
     guard: Guard
 
 
@@ -85,6 +88,8 @@ class Responder:
         self._status: int | None = None
         self._waiting: list[Message] | None = None
         """Messages of an answer that waits as a whole; ``None`` when nothing does."""
+        self._kept: list[Message] = []
+        """The same messages, also when they are about to leave."""
         self._size = 0
         self._reader: Reader | None = None
         self._due: Lsn = 0
@@ -102,6 +107,8 @@ class Responder:
         self._last_byte = b""
         """The last one that left, blanks aside; kept where the stream may be cut."""
         self.was_cut = False
+        self._unbilled = False
+        """Whether everything may, because the call is not charged."""
 
     async def receive(self) -> Message:
         """Pass on what the server says, and remember if it is that the client has left."""
@@ -121,14 +128,28 @@ class Responder:
             raise self._failure
         if self.was_cut:
             raise StreamCut("the stream was ended at its ceiling")
+        if self._unbilled:
+            await self._send(message)
+            return
         try:
             await self._take(message)
         except RecordingFailed as error:
-            self._failure = error
             if self._begun:
+                self._failure = error
                 raise
-            # Nothing of the app's answer has left: another can be given in its place.
-            logger.error("an answer was replaced: %s", error)
+            await self._give_up(message, error)
+
+    async def _give_up(self, message: Message, error: RecordingFailed) -> None:
+        """Let the app's answer, of which nothing has left, go unbilled; or another in its place."""
+        failures = self._node.failures
+        if failures.passes:
+            self._unbilled = True
+            failures.count_unbilled(self._node.engine, error)
+            for unsent in self._kept or [message]:
+                await self._send(unsent)
+        else:
+            self._failure = error
+            failures.note("an answer was replaced", error)
             await send_refusal(self._send, Refused("cannot_record"))
 
     async def _take(self, message: Message) -> None:
@@ -166,7 +187,7 @@ class Responder:
             self._reader = self._rule.readers.reader_for(message["status"], headers)
             # A client takes an empty answer for complete when it has seen the head.
             if _is_empty(headers) or (self._reader is not None and self._reader.waits):
-                self._waiting = [message]
+                self._waiting = self._kept = [message]
                 return
             self._begin()
         await self._pass(message)
@@ -266,16 +287,20 @@ class Responder:
         """End the call if nothing did: the app raised, was cancelled, or sent no last message.
 
         An answer of which nothing has left began only if the client did not wait for it: then the
-        app has worked for a client who left. Otherwise the server answers in the app's place.
+        app has worked for a client who left. Otherwise the server answers in the app's place. In a
+        process that was forked during the call there is nothing to end: the call is the parent's.
         """
-        if self._ended:
+        engine, hold = self._node.engine, self._held.hold
+        if self._ended or engine.pid != os.getpid():
             return
-        if not self._begun and not self._client_left:
+        if self._unbilled or not (self._begun or self._client_left):
             self._status = None
         try:
             self._end(complete=False)
         except RecordingFailed as error:
-            logger.error("hold %s is left to the next start: %s", self._held.hold, error)
+            logger.error("hold %s is left to the housekeeper: %s", hold, error)
+        finally:
+            charge.abandon(engine, hold)
 
     @property
     def _passed(self) -> Passed:

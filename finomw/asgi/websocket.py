@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from typing import Final
 
 from starlette.types import Message, Receive, Scope, Send
@@ -220,12 +221,15 @@ class Connection:
         ``complete`` tells that the app returned. An app that raises because its client has left
         is through as well.
         """
-        if self._ended:
-            return
+        engine, hold = self._node.engine, self._held.hold
+        if self._ended or engine.pid != os.getpid():
+            return  # in a process that was forked meanwhile the connection is the parent's
         try:
             self._end(complete=complete or self._client_left)
         except RecordingFailed as error:
-            logger.error("hold %s is left to the next start: %s", self._held.hold, error)
+            logger.error("hold %s is left to the housekeeper: %s", hold, error)
+        finally:
+            charge.abandon(engine, hold)
 
     def _end(self, complete: bool, cut: Usage | None = None) -> Lsn:
         """Settle or release, once; return what has to be on disk before the client sees it."""

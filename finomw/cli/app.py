@@ -19,6 +19,7 @@ import typer
 
 from finomw import __version__
 from finomw.cli import (
+    backup,
     balance,
     check,
     customer,
@@ -34,6 +35,7 @@ from finomw.cli import (
     presets,
     price,
     reconcile,
+    recover,
     refund,
     simulate,
     subscription,
@@ -61,6 +63,8 @@ _VERBS: Final = (
     simulate,
     verify,
     reconcile,
+    backup,
+    recover,
     demo,
 )
 """Every module with verbs, in the order of the help; each has its own ``app``."""
@@ -80,7 +84,7 @@ def _finomw(
 ) -> None:
     """Charge for API calls inside the API's own process: the owner's tools.
 
-    All commands work while the API is running.
+    All commands but recover, restore and upgrade work while the API is running.
     """
     if version:
         typer.echo(f"finomw {__version__}")

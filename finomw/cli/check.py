@@ -85,6 +85,7 @@ def check(
         [
             ("data", str(settings.data)),
             ("durability", settings.durability),
+            ("on failure", settings.on_failure),
             ("unmatched", settings.unmatched),
             ("buffer", f"{to_usd(amount(settings.buffer_usd, least=0))} USD"),
         ]
@@ -211,6 +212,7 @@ def _document(config: Config) -> Document:
         "problems": [],
         "data": str(config.data),
         "durability": config.durability,
+        "on_failure": config.on_failure,
         "unmatched": config.unmatched,
         "buffer_micros": amount(config.buffer_usd, least=0),
         "routes": [

@@ -21,6 +21,9 @@ data: $data
 # needs on_crash: settle), or relaxed (nothing is waited for).
 durability: settled
 
+# Calls that billing cannot record, as when the disk fails: refuse (503), or pass (unbilled).
+on_failure: refuse
+
 # Calls that no route below matches: pass (untouched and free), or refuse.
 unmatched: pass
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from finomw import limits
 from finomw.config.match import WEBSOCKET
 from finomw.config.model import (
     BY_APP,
@@ -38,6 +39,9 @@ def check(
             _check_references(path, route, problems)
             _check_streams(path, route, problems)
             _check_method(path, route, problems)
+        if len(route.meters) > limits.METERS_MAX:
+            message = f"expected at most {limits.METERS_MAX} meters, found {len(route.meters)}"
+            problems.append(Problem(join(path, "meter"), message))
         _check_splits(path, route, problems)
         _check_crash(path, route, durability, problems)
     _check_parents(metered, problems)

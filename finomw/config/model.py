@@ -71,7 +71,7 @@ def _size(least: int, most: int, step: int) -> Meta:
 
 def _in_units(size: int) -> str:
     for name, unit in reversed(SIZE_UNITS.items()):
-        if size % unit == 0:
+        if size and size % unit == 0:
             return f"{size // unit}{name}"
     return str(size)
 
@@ -166,7 +166,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Storage(Options, frozen=True, kw_only=True):
-    """Sizes that a node directory gets when it is created, in bytes."""
+    """Disk space, in bytes; the first two are what a node directory gets when it is created."""
 
     segment_size: Annotated[
         int, _size(limits.SEGMENT_SIZE_MIN, limits.SEGMENT_SIZE_MAX, limits.PAGE), Unit.BYTES
@@ -174,6 +174,12 @@ class Storage(Options, frozen=True, kw_only=True):
     state_size: Annotated[
         int, _size(limits.STATE_SIZE_MIN, limits.STATE_SIZE_MAX, limits.PAGE), Unit.BYTES
     ] = limits.STATE_SIZE
+    keep: Annotated[int, _size(0, limits.JOURNAL_KEEP_MAX, 1), Unit.BYTES] = limits.JOURNAL_KEEP
+    """How much of the journal stays behind its end, for audit, though no start needs it."""
+    checkpoint_every: Annotated[
+        int, _size(limits.CHECKPOINT_EVERY_MIN, limits.CHECKPOINT_EVERY_MAX, 1), Unit.BYTES
+    ] = limits.CHECKPOINT_EVERY
+    """After how much journal a checkpoint is made; a start replays at most about that much."""
 
 
 class UnitPrice(Options, frozen=True, kw_only=True):
@@ -469,6 +475,8 @@ class Config(Options, frozen=True, kw_only=True):
     data: Annotated[Path, Meta(description="the path of a directory")] = Path("fino-data")
     """The node directory; ``load`` resolves it against the file's folder."""
     durability: Literal["settled", "held", "relaxed"] = "settled"
+    on_failure: Literal["refuse", "pass"] = "refuse"
+    """What becomes of calls that billing cannot record: 503, or the app's answer, unbilled."""
     unmatched: Literal["pass", "refuse"] = "pass"
     buffer_usd: Usd = "1.00"
     topup_url: (

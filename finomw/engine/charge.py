@@ -15,7 +15,7 @@ from finomw.engine import records
 from finomw.engine.apply import Earlier
 from finomw.engine.due import Due, due_before_hold
 from finomw.engine.engine import Engine, Executed
-from finomw.errors import Conflict, InvalidValue, InvariantBroken
+from finomw.errors import Conflict, InvalidValue, InvariantBroken, RecordingFailed
 from finomw.money.account import After
 from finomw.money.entries import check_amount
 from finomw.money.funding import Available, divide_more, uncovered, walk
@@ -103,10 +103,45 @@ class Ended(NamedTuple):
 def hold(engine: Engine, request: HoldRequest) -> Held | Refusal:
     """Set money and quota aside, or say why not. Raises `RecordingFailed`, `InvalidValue`.
 
-    What is due first (a period's end, a grant's expiry) is done first, in its own records.
+    What is due first (a period's end, a grant's expiry) is done first, in its own records. The hold
+    of a request is claimed: whoever made it ends it, or says that nobody will by `abandon`.
     """
-    number = 0 if request.reservation else engine.next_hold_number()
-    worker = NOBODY if request.reservation else engine.worker
+    if request.reservation:
+        return _hold(engine, request, NOBODY, engine.directory.node.id_base)
+    worker, number = engine.worker, engine.next_hold_number()
+    claim = engine.store.holds.id_of(worker, number)
+    # Before there is a row: what is open and not claimed may be ended at any time.
+    engine.claims.add(claim)
+    done: Held | Refusal | None = None
+    try:
+        done = _hold(engine, request, worker, number)
+    finally:
+        if not isinstance(done, Held):
+            engine.claims.discard(claim)
+    return done
+
+
+def refusal(engine: Engine, request: HoldRequest) -> Refusal | None:
+    """Say, by reading alone, why a hold would be refused; for when nothing can be recorded.
+
+    ``None`` where it would not be, or where that cannot be known: something is due first, or other
+    calls hold what is missing, which then may not end.
+    """
+    try:
+        with engine.store.read() as txn:
+            decided = _decide_hold(engine, txn, request, NOBODY, 0)
+    except RecordingFailed:
+        return None
+    return decided if isinstance(decided, Refusal) and decided is not Refusal.HELD else None
+
+
+def abandon(engine: Engine, hold: HoldId) -> None:
+    """Say that no call will end a hold any more: the housekeeper does, as for a dead worker."""
+    engine.claims.discard(hold)
+
+
+def _hold(engine: Engine, request: HoldRequest, worker: WorkerId, number: int) -> Held | Refusal:
+    """Hold, after what is due first."""
     amount = 0
 
     def decide(txn: Txn) -> records.Hold | Refusal | Due:
@@ -121,7 +156,7 @@ def hold(engine: Engine, request: HoldRequest) -> Held | Refusal:
         if isinstance(done, Refusal):
             return done
         if isinstance(done, Executed):
-            place = done.number if request.reservation else number
+            place = number + done.number if request.reservation else number
             return Held(engine.store.holds.id_of(worker, place), amount, done.end)
         if isinstance(done, Due):
             _carry_out(engine, done)
@@ -278,7 +313,7 @@ def settle(
         used, amount = _price_now(engine, txn, row, price, uncovered(row.whole, counts))
         return records.Settle(now, hold, _checked("price", amount), counts, usage, note, used)
 
-    return _ended(engine.decide(decide))
+    return _ended(engine, hold, engine.decide(decide))
 
 
 def step(
@@ -338,7 +373,7 @@ def settle_whole(
 ) -> Ended:
     """Charge all that is held, where the true price cannot be known."""
     command = records.Settle(engine.clock.now(), hold, 0, counts, usage, note, whole=True)
-    return _ended(engine.execute(command))
+    return _ended(engine, hold, engine.execute(command))
 
 
 def release(engine: Engine, hold: HoldId, note: str = "") -> Ended:
@@ -355,7 +390,7 @@ def release(engine: Engine, hold: HoldId, note: str = "") -> Ended:
         price = price_of(row.parts, last.spent)
         return records.Settle(now, hold, price, last.booked, last.usage, note)
 
-    return _ended(engine.decide(decide))
+    return _ended(engine, hold, engine.decide(decide))
 
 
 def _checked(field: str, amount: Micros) -> Micros:
@@ -374,8 +409,9 @@ def _executed(done: Executed | Refusal | Earlier | Due) -> Executed:
     return done
 
 
-def _ended(done: Executed | Refusal | Earlier | Due) -> Ended:
+def _ended(engine: Engine, hold: HoldId, done: Executed | Refusal | Earlier | Due) -> Ended:
     executed = _executed(done)
+    engine.claims.discard(hold)
     if executed.result is None:
         raise InvariantBroken("a command about money left no account behind")
     return Ended(executed.result.charged, executed.result, executed.end)

@@ -9,12 +9,15 @@ turn out long, they run in a thread and the loop goes on.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from finomw.engine.engine import Engine
 from finomw.errors import EngineClosed, FinomwError
 from finomw.types import Lsn
+
+logger = logging.getLogger("finomw")
 
 INLINE_FLUSH_NS = 1_000 * 1_000
 """A flush that usually takes no longer than this, in nanoseconds, runs on the loop."""
@@ -32,6 +35,7 @@ class Durable:
         self._scheduled = False
         self._flush_ns = INLINE_FLUSH_NS
         self._thread: ThreadPoolExecutor | None = None
+        self._noted = ""
 
     def begin(self, end: Lsn) -> None:
         """Have everything before ``end`` flushed soon; nobody waits for it here."""
@@ -74,6 +78,7 @@ class Durable:
             result()
             durable = self._engine.durable()
         except FinomwError as error:
+            self._note(error)
             self._fail(error)
             return
         still_waiting = []
@@ -86,6 +91,14 @@ class Durable:
         if still_waiting:
             self._scheduled = True
             self._loop.call_soon(self._flush)
+
+    def _note(self, error: FinomwError) -> None:
+        """Log an error that no waiting call will tell of, when it is new."""
+        waited_for = any(not done.done() for _, done in self._waiting)
+        if waited_for or isinstance(error, EngineClosed) or str(error) == self._noted:
+            return
+        self._noted = str(error)
+        logger.error("%s", error)
 
     def _fail(self, error: FinomwError) -> None:
         """Wake everybody with an error."""

@@ -9,26 +9,41 @@ while the flag is set: the others would believe a page cache that the disk does 
 from __future__ import annotations
 
 import logging
-from contextlib import ExitStack
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import NamedTuple
 
+from finomw.clock import SystemClock
+from finomw.engine.analysis import Analysis, analyse
 from finomw.engine.apply import Apply
 from finomw.engine.directory import NodeDirectory
 from finomw.engine.replay import replay
-from finomw.errors import DirectoryError, FlushFailed, JournalDamaged, RecordingFailed
+from finomw.engine.watchdog import Watchdog
+from finomw.errors import DirectoryError, FlushFailed, InvariantBroken, RecordingFailed
 from finomw.journal import recovery
 from finomw.journal.control import Control
 from finomw.journal.files import Files
 from finomw.journal.format import START
 from finomw.journal.locks import FileLock
 from finomw.journal.reader import Reader
-from finomw.journal.segment import Segments
-from finomw.store import Store
+from finomw.journal.recovery import Outcome
+from finomw.journal.segment import Segments, Window
+from finomw.journal.workers import start_time
+from finomw.store import Guard, Store
 from finomw.store.accounts import BlockPolicy
-from finomw.store.env import StateUnreadable, set_aside
-from finomw.types import Lsn
+from finomw.store.checkpoints import restore_into
+from finomw.store.env import DATA, StateUnreadable, allocate_locks, set_aside
+from finomw.types import WorkerId
 
 logger = logging.getLogger("finomw")
+
+_REBUILD = "rebuild"
+"""Where a new state is made, in the state directory: it has to be on the same file system."""
+CLOSING_SECONDS = 2
+"""How long a process that closes waits for others that open or close just now."""
 
 
 class Opened(NamedTuple):
@@ -39,12 +54,14 @@ class Opened(NamedTuple):
     control: Control
     store: Store
     node_lock: FileLock
+    state_lock: FileLock
 
     def close(self) -> None:
         """Close the state and the journal's mappings, then let go of the node."""
         self.store.close()
         self.segments.close()
         self.control.close()
+        self.state_lock.close()
         self.node_lock.close()
 
 
@@ -64,23 +81,76 @@ def open_directory(directory: NodeDirectory, files: Files, policy: BlockPolicy) 
         segments = directory.segments(files)
         undo.callback(segments.close)
         try:
-            directory.state.mkdir(mode=0o700, exist_ok=True)
+            directory.make_state()
+            state_lock = FileLock(directory.state_lock)
+            undo.callback(state_lock.close)
             control = Control(files, directory.control)
         except OSError as error:
             raise DirectoryError(f"{directory.path}: cannot be opened: {error}") from error
         undo.callback(control.close)
         if node_lock.try_exclusive():
+            if not state_lock.try_exclusive():
+                raise DirectoryError(
+                    f"{directory.state}: another node directory, of which this may be a copy, has "
+                    "the same state open; give this one a state of its own"
+                )
             store = _recover(directory, segments, control, policy)
+            with suppress(OSError):  # drafts only take space, and the next start tries again
+                for place in (directory.path, directory.journal):
+                    files.remove_drafts(place)
         elif control.failed:
             raise FlushFailed(
                 f"{directory.path}: a flush to disk failed here; stop every process that uses "
                 "this directory, then start again: the start recovers"
             )
         else:
-            store = _open_state(directory)
+            store = _join(directory, control)
+        state_lock.shared()
         node_lock.shared()
         undo.pop_all()
-    return Opened(directory, segments, control, store, node_lock)
+    return Opened(directory, segments, control, store, node_lock, state_lock)
+
+
+def close_cleanly(opened: Opened) -> None:
+    """Close a node directory; who is the last to do so, and leaves it whole, says so.
+
+    Nobody may open, and judge, while this process still has the state open: so it happens under
+    the start lock. Who cannot get that soon, or cannot read the state, closes without a word.
+    """
+    directory, _, control, store, node_lock, _ = opened
+    try:
+        start = FileLock(directory.start_lock)
+    except OSError:
+        opened.close()
+        return
+    with suppress(RecordingFailed), ExitStack() as leaving:
+        leaving.callback(start.close)
+        leaving.callback(opened.close)
+        if start.exclusive_within(CLOSING_SECONDS) and node_lock.try_exclusive():
+            with store.read() as txn:
+                end, holding = store.meta.tail(txn).end, store.holds.workers(txn)
+            left = holding or any(slot.worker for slot in control.slots())
+            if not left and not control.failed and control.durable() >= end:
+                control.stop_clean(end)
+
+
+def _join(directory: NodeDirectory, control: Control) -> Store:
+    """Open the state that others use, behind a write mark like any writer; see `Watchdog`."""
+
+    @contextmanager
+    def marked(last_change: Callable[[], int]) -> Iterator[None]:
+        slot, clock, pid = control.opener(), SystemClock(), os.getpid()
+        watchdog = Watchdog(control, last_change, lambda: slot.write_mark, clock)
+        slot.claim(WorkerId(0), pid, start_time(pid), 0)
+        slot.mark_write(clock.monotonic())
+        watchdog.start()
+        try:
+            yield
+        finally:
+            watchdog.stop()
+            slot.mark_write(0)
+
+    return _open_state(directory.state, directory, marked)
 
 
 def _recover(
@@ -91,89 +161,106 @@ def _recover(
     Whatever the page cache says that no flush has vouched for is stored again before it is
     flushed: an earlier flush may have failed and left the lost pages marked clean.
     """
-    epoch = directory.epoch()
-    watermark = control.durable() if control.epoch() is not None else 0
-    store = _believable(directory, segments, control, watermark)
+    plan = analyse(directory, segments, control)
     with ExitStack() as undo:
+        store = _believed(directory) if plan.outcome is Outcome.GO_ON else None
+        if store is None and plan.outcome is Outcome.GO_ON:
+            plan = analyse(directory, segments, control, believe=False)
+        if plan.error is not None:
+            raise plan.error
+        if store is None:
+            control.distrust()
+            store = _rebuild(directory, segments, plan, policy)
+        undo.callback(store.close)
+        end = plan.tail.end
         try:
-            if store is not None:
-                undo.callback(store.close)
-                recovery.zero_behind(segments, store.tail().end)
+            if plan.outcome is Outcome.GO_ON:
+                recovery.zero_behind(segments, end)
             else:
-                control.distrust()
-                store = _rebuild(directory, segments, watermark, policy)
-                undo.callback(store.close)
-            end = store.tail().end
-            for segment in segments.between(watermark, end):
-                segment.restore(watermark, end)
-                segment.file.flush()
+                recovery.settle_end(segments, Reader(segments, plan.tail), plan.durable)
+            with Window(segments) as window:
+                for base in segments.covering(plan.durable, end):
+                    segment = window.at(base)
+                    segment.restore(plan.durable, end)
+                    segment.file.flush()
         except OSError as error:
             control.fail()
             raise FlushFailed(f"{segments.directory}: cannot be flushed: {error}") from error
-        control.reset(epoch, end)
+        control.reset(directory.epoch(), end, clean=plan.clean)
         undo.pop_all()
+    _tell(directory, plan)
     return store
 
 
-def _believable(
-    directory: NodeDirectory, segments: Segments, control: Control, watermark: Lsn
-) -> Store | None:
-    """Return the state as it is if the decision table says so."""
-    same = control.epoch() == directory.epoch()
-    if not same or control.failed:
+def _believed(directory: NodeDirectory) -> Store | None:
+    """Open the state as it is, unless LMDB will not have it."""
+    try:
+        return _open_alone(directory.state, directory)
+    except StateUnreadable:
         return None
-    with ExitStack() as undo:
-        try:
-            store = _open_state(directory)
-            undo.callback(store.close)
-            tail = store.tail()
-        except (StateUnreadable, RecordingFailed):
-            return None
-        matches = recovery.tail_matches(segments, tail, watermark)
-        facts = recovery.StartFacts(same, control.failed, matches)
-        if recovery.decide_start(facts) is recovery.Start.GO_ON:
-            undo.pop_all()
-            return store
-    return None
 
 
 def _rebuild(
-    directory: NodeDirectory, segments: Segments, watermark: Lsn, policy: BlockPolicy
+    directory: NodeDirectory, segments: Segments, plan: Analysis, policy: BlockPolicy
 ) -> Store:
-    """Replay the whole journal into a new state."""
-    _check_complete(segments)
-    set_aside(directory.state)
-    reader = Reader(segments, START)
-    with ExitStack() as undo:
-        store = _open_state(directory)
-        undo.callback(store.close)
-        count = replay(store, Apply(store, policy), reader)
-        end = recovery.settle_end(segments, reader, watermark)
-        undo.pop_all()
-    if count or end is not recovery.End.CLEAN:
-        logger.warning(
-            "%s: rebuilt the state from %d journal records (%s at LSN %d)",
-            directory.path,
-            count,
-            end.value,
-            reader.tail.end,
-        )
-    return store
+    """Make a new state of a checkpoint and the journal, and put it in the old one's place.
+
+    It is made beside the old one, which goes only when the new one has proved to be whole.
+    """
+    fresh = directory.state / _REBUILD
+    try:
+        if fresh.exists():
+            shutil.rmtree(fresh)
+        fresh.mkdir(mode=0o700)
+        if plan.checkpoint is not None:
+            restore_into(plan.checkpoint, fresh, directory.node.state_size)
+        with closing(_open_alone(fresh, directory)) as store:
+            if store.tail() != plan.start:
+                raise InvariantBroken(f"{fresh}: begins at {store.tail()}, not at {plan.start}")
+            replay(store, Apply(store, policy), Reader(segments, plan.start))
+            if store.tail() != plan.tail:
+                raise InvariantBroken(f"{fresh}: ends at {store.tail()}, not at {plan.tail}")
+        if not plan.stale:
+            set_aside(directory.state)
+        (fresh / DATA).rename(directory.state / DATA)
+        shutil.rmtree(fresh)
+    except OSError as error:
+        raise DirectoryError(f"{directory.state}: cannot be rebuilt: {error}") from error
+    return _open_alone(directory.state, directory)
 
 
-def _check_complete(segments: Segments) -> None:
-    """Raise `JournalDamaged` where a segment file is missing: they are made one after the other."""
-    bases = segments.bases()
-    for expected in range(0, max(bases, default=0) + 1, segments.size):
-        if expected not in bases:
-            raise JournalDamaged(
-                str(segments.path(expected)),
-                expected,
-                "this segment of the journal is missing",
-                "put it back",
-            )
+def _tell(directory: NodeDirectory, plan: Analysis) -> None:
+    """Log a start that was not simply a start: one line."""
+    if plan.outcome is Outcome.GO_ON:
+        if not plan.clean:
+            text = "%s: the last stop was not clean; the state is whole up to LSN %d"
+            logger.info(text, directory.path, plan.tail.end)
+        return
+    if plan.outcome is Outcome.RECOVER and plan.tail == START:
+        return
+    base = "no checkpoint" if plan.checkpoint is None else plan.checkpoint.path.name
+    skipped = "".join(f"; skipped {error}" for error in plan.broken)
+    logger.log(
+        logging.WARNING if plan.outcome is Outcome.REPORT else logging.INFO,
+        "%s: rebuilt the state from %s and %d journal records (%s; %s at LSN %d)%s",
+        directory.path,
+        base,
+        plan.records,
+        plan.reason,
+        plan.behind.value,
+        plan.tail.end,
+        skipped,
+    )
 
 
-def _open_state(directory: NodeDirectory) -> Store:
-    """Open LMDB."""
-    return Store(directory.state, directory.node.state_size, directory.node.short_id)
+def _open_alone(place: Path, directory: NodeDirectory) -> Store:
+    """Open LMDB in a directory where nobody else has."""
+    allocate_locks(place)
+    return _open_state(place, directory)
+
+
+def _open_state(
+    place: Path, directory: NodeDirectory, guard: Guard = lambda _: nullcontext()
+) -> Store:
+    """Open LMDB in a directory."""
+    return Store(place, directory.node.state_size, directory.node.short_id, guard)

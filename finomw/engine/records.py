@@ -38,7 +38,7 @@ class Command(msgspec.Struct, frozen=True, array_like=True):
 
 
 class OpenWorker(Command, frozen=True, tag=1):
-    """An engine was opened for writing; its id is the counter's next."""
+    """An engine was opened for writing; its id is above all that were given out."""
 
     worker: WorkerId
     pid: int
@@ -84,6 +84,7 @@ class Grant(Command, frozen=True, tag=5):
 class Hold(Command, frozen=True, tag=6):
     """Money and quota set aside. ``buffer`` is the configured default, in micros.
 
+    ``number`` is the worker's next; for an explicit hold, what its record's number is added to.
     ``used`` and ``others`` are the usage and the open holds' counts that it was priced from;
     ``settle_price`` is the price where the ceiling is exactly what will be used.
     """

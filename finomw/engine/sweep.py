@@ -1,9 +1,10 @@
-"""Ending the holds of dead workers, by what the hold itself says; and grants at their date.
+"""Ending the holds that nobody will end, by what the hold itself says; and grants at their date.
 
 A worker that holds its lock is alive, and its holds are its own, however long a stream takes: no
-timer ever ends a live call's hold. A free lock means dead, at once. A hold whose answer had not
-started is released; a started one, and one of a flat price, is settled at its hold; one that was
-settled in steps, at its last step.
+timer ever ends a live call's hold. A free lock means dead, at once. Its own holds a worker ends
+too, where the call that made one is gone without having ended it: who is alive claims. A hold
+whose answer had not started is released; a started one, and one of a flat price, is settled at
+its hold; one that was settled in steps, at its last step.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from finomw.types import HoldId, OnCrash, UsageStatus, WorkerId
 
 
 def sweep(engine: Engine) -> int:
-    """End the holds of every dead worker; return how many there were. Raises `RecordingFailed`."""
+    """End all holds that nobody will end; return how many there were. Raises `RecordingFailed`."""
     engine.store.forget_dead_readers()
     with engine.store.read() as txn:
         holding = engine.store.holds.workers(txn)
@@ -30,7 +31,21 @@ def sweep(engine: Engine) -> int:
             ended += _end_all(engine, worker)
             heal(engine.control, engine.workers, engine.segments, engine.tail())
             engine.workers.forget(worker)
-    return ended + _end_expired(engine)
+    engine.workers.forget_unborn(engine.directory.start_lock)
+    return ended + end_unclaimed(engine) + _end_expired(engine)
+
+
+def end_unclaimed(engine: Engine) -> int:
+    """End this worker's own holds that no call claims; return how many. Raises `RecordingFailed`.
+
+    Only the process itself knows them, so each one does this, whoever keeps house.
+    """
+    with engine.store.read() as txn:
+        open_holds = engine.store.holds.ids_of(txn, engine.worker)
+    # Claimed before there was a row, and until there is none: what was open when the rows were
+    # read and is not claimed now has ended meanwhile, or was given up.
+    unclaimed = [hold for hold in open_holds if hold not in engine.claims]
+    return sum(_end(engine, hold, "no call claimed it") for hold in unclaimed)
 
 
 def expire_grants(engine: Engine) -> int:

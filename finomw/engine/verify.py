@@ -1,7 +1,7 @@
 """Verify: prove that what is stored adds up, while workers run.
 
-Reads the journal's chain from its beginning to the tail of one snapshot of the state, and in the
-same snapshot compares every balance with the sum of its ledger and every ``held`` with the open
+Reads the journal's chain from where it can begin to the tail of one snapshot of the state, and in
+the same snapshot compares every balance with the sum of its ledger and every ``held`` with the open
 holds. Reads only; what it finds is returned, not mended.
 """
 
@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
+from finomw.engine.checkpoint import oldest_start
 from finomw.engine.engine import Engine
 from finomw.errors import JournalDamaged
-from finomw.journal.format import START, Tail
+from finomw.journal.format import Tail
 from finomw.journal.reader import Reader
+from finomw.journal.recovery import has_record
 from finomw.store.env import Txn
 from finomw.types import CustomerId, Fund, Lsn
 
@@ -41,18 +43,27 @@ def verify(engine: Engine) -> Verified:
 
 
 def check_journal(engine: Engine, tail: Tail) -> list[str]:
-    """Follow the chain to the tail that the state names; return what is wrong with it."""
-    reader = Reader(engine.segments, START)
+    """Follow the chain to the tail that the state names; return what is wrong with it.
+
+    It begins where a start could: at LSN 0, or at the tail of the oldest kept checkpoint.
+    """
+    segments, start = engine.segments, oldest_start(engine)
+    if start is None:
+        return [f"{segments.directory}: was pruned, and no checkpoint says what came before"]
+    reader = Reader(segments, start)
     try:
-        if tail.number:
+        if start.end < tail.end and has_record(segments, start):
             for record in reader:
                 if record.end >= tail.end:
                     break
     except JournalDamaged as error:
         return [str(error)]
-    if reader.tail == tail:
+    if reader.tail == tail or start.end > tail.end:
         return []
-    path = engine.segments.path(engine.segments.base_of(reader.tail.end - 1))
+    if oldest_start(engine) != start:
+        # It was pruned meanwhile, maybe under the reader.
+        return check_journal(engine, tail)
+    path = segments.path(segments.base_of(reader.tail.end - 1))
     return [
         f"{path}: the journal's chain ends at LSN {reader.tail.end} after "
         f"{reader.tail.number} records; the state says LSN {tail.end} after {tail.number}"

@@ -8,6 +8,8 @@ process that is alone makes it anew from what the disk says. Words of the header
      1  version                6     failure flag: a flush failed, nobody may charge
      2, 3  boot id             7     durable LSN when the file was reset
                                8     slots in use (a high-water mark)
+                               9     clean stop: the tail's end that the last one to close left
+                              10     1 where the stop before this run was clean
 
 Words of a slot::
 
@@ -15,7 +17,8 @@ Words of a slot::
      1  process id                   4  flush mark: LSN it is flushing up to, else 0
      2  process start time           5  write mark: not 0 while it may hold the write lock
 
-The durable LSN is the maximum of all watermarks; each has one writer, so it never goes back.
+The durable LSN is the maximum of all watermarks; each has one writer, so it never goes back. The
+header's last 64 bytes are a slot too: that of whoever opens the directory under the start lock.
 """
 
 from __future__ import annotations
@@ -28,11 +31,13 @@ from finomw.errors import DirectoryError
 from finomw.journal.files import Files
 from finomw.types import Lsn, WorkerId
 
-VERSION = 1
+VERSION = 2
 _MAGIC = int.from_bytes(b"finoctrl", "little")
 _SLOT = 64
 _SIZE = limits.PAGE + limits.SLOTS * _SLOT
 _WORD = 8
+_OPENER = -1
+"""The index of the slot that lies before all others, at the header's end."""
 
 
 class Epoch(NamedTuple):
@@ -63,6 +68,21 @@ class Slot:
     def worker(self) -> WorkerId:
         """The id of the worker that owns the slot, 0 when it is free."""
         return WorkerId(self._get(0))
+
+    @property
+    def pid(self) -> int:
+        """The owner's process id."""
+        return self._get(1)
+
+    @property
+    def started(self) -> int:
+        """When the owner's process started, in clock ticks since boot."""
+        return self._get(2)
+
+    @property
+    def write_mark(self) -> int:
+        """When the owner was about to take the write lock (a monotonic time); 0: it is done."""
+        return self._get(5)
 
     @property
     def flush_mark(self) -> Lsn:
@@ -121,8 +141,15 @@ class Control:
         """
         self.file.store(2 * _WORD, bytes(16))
 
-    def reset(self, epoch: Epoch, durable: Lsn) -> None:
-        """Begin anew: no slots, no failure, everything before ``durable`` is on disk."""
+    def demand(self, durable: Lsn) -> None:
+        """Make the next start look for everything before an LSN, and be refused without it."""
+        self.file.store_word(7 * _WORD, durable)
+
+    def reset(self, epoch: Epoch, durable: Lsn, *, clean: bool = False) -> None:
+        """Begin anew: no slots, no failure, everything before ``durable`` is on disk.
+
+        ``clean`` says whether the stop before was clean.
+        """
         self.file.store_word(0, 0)
         self.file.store(_WORD, bytes(_SIZE - _WORD))
         self.file.store_word(_WORD, VERSION)
@@ -130,7 +157,22 @@ class Control:
         self.file.store_word(4 * _WORD, epoch.device)
         self.file.store_word(5 * _WORD, epoch.inode)
         self.file.store_word(7 * _WORD, durable)
+        self.file.store_word(10 * _WORD, int(clean))
         self.file.store_word(0, _MAGIC)
+
+    @property
+    def clean_stop(self) -> Lsn:
+        """The end of the journal that a clean stop left, 0 without one; every start clears it."""
+        return self.file.load_word(9 * _WORD)
+
+    def stop_clean(self, end: Lsn) -> None:
+        """Say that nobody is left, everything is flushed, and the journal ends here."""
+        self.file.store_word(9 * _WORD, end)
+
+    @property
+    def started_clean(self) -> bool:
+        """Whether the stop before this run was clean."""
+        return self.file.load_word(10 * _WORD) != 0
 
     @property
     def failed(self) -> bool:
@@ -146,7 +188,7 @@ class Control:
         load = self.file.load_word
         highest = load(7 * _WORD)
         first = limits.PAGE + 3 * _WORD
-        for at in range(first, first + load(8 * _WORD) * _SLOT, _SLOT):
+        for at in range(first, first + self._slots_used() * _SLOT, _SLOT):
             mark = load(at)
             if mark > highest:
                 highest = mark
@@ -154,7 +196,11 @@ class Control:
 
     def slots(self) -> list[Slot]:
         """Return the slots that are or were in use."""
-        return [Slot(self, index) for index in range(self.file.load_word(8 * _WORD))]
+        return [Slot(self, index) for index in range(self._slots_used())]
+
+    def opener(self) -> Slot:
+        """Return the slot of who opens the directory, under the start lock: no worker's yet."""
+        return Slot(self, _OPENER)
 
     def add_slot(self) -> Slot:
         """Return a slot never used before; raises `DirectoryError` when there is none."""
@@ -163,6 +209,16 @@ class Control:
             raise DirectoryError(f"more than {limits.SLOTS} processes write to this node directory")
         self.file.store_word(8 * _WORD, index + 1)
         return Slot(self, index)
+
+    def _slots_used(self) -> int:
+        """Return how many slots are or were in use; raises `DirectoryError` for a damaged file."""
+        used = self.file.load_word(8 * _WORD)
+        if used > limits.SLOTS:
+            raise DirectoryError(
+                f"{self.file.path}: damaged: it says that {used} slots of {limits.SLOTS} are in "
+                "use; stop every process that uses this directory, then move the file away"
+            )
+        return used
 
     def close(self) -> None:
         """Unmap."""

@@ -12,11 +12,14 @@ import contextlib
 import mmap
 import os
 import secrets
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from finomw import limits
 
 _FILL = bytes(limits.MIB)
+_DRAFT = ".draft"
 
 
 class FileTooShort(OSError):
@@ -141,6 +144,57 @@ class Files:
             draft.unlink(missing_ok=True)
             raise
 
+    def fill(self, path: Path, write: Callable[[int], None]) -> None:
+        """Create a large file out of what ``write`` writes to a descriptor, durably or not at all.
+
+        Its name is not durable yet: it is a draft's.
+        """
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with contextlib.ExitStack() as undo:
+            undo.callback(os.unlink, path)
+            try:
+                write(fd)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            undo.pop_all()
+
+    def copy(self, source: Path, target: Path) -> None:
+        """Copy a large file under a name that is not taken, durably or not at all."""
+
+        def write(fd: int) -> None:
+            with source.open("rb") as file, open(fd, "wb", closefd=False) as copy:
+                shutil.copyfileobj(file, copy, limits.MIB)
+
+        self.fill(target, write)
+        self.sync_directory(target.parent)
+
+    def copy_tree(self, source: Path, target: Path) -> None:
+        """Copy a directory with all that is in it, also behind links; durable afterwards."""
+        shutil.copytree(source, target, ignore_dangling_symlinks=True)
+        os.sync()
+
+    def append(self, path: Path, data: bytes) -> None:
+        """Write ``data`` behind a file's last byte, durably, and let the cache forget the file."""
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            _write_whole(fd, data, os.fstat(fd).st_size)
+            os.fsync(fd)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(fd)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file, durably: a file that is removed later is not gone before this one."""
+        os.unlink(path)
+        self.sync_directory(path.parent)
+
+    def remove_drafts(self, directory: Path) -> None:
+        """Remove what killed processes left half made; no process may be making anything."""
+        for name in os.listdir(directory):
+            if name.endswith(_DRAFT):
+                (directory / name).unlink(missing_ok=True)
+
     def rename(self, source: Path, target: Path) -> None:
         """Give a file another name in the same directory, durably."""
         os.rename(source, target)
@@ -157,7 +211,7 @@ class Files:
 
 def _draft_of(path: Path) -> Path:
     """Return a name nobody else uses: threads of one process may make the same file at once."""
-    return path.with_name(f"{path.name}.{secrets.token_hex(8)}.draft")
+    return path.with_name(f"{path.name}.{secrets.token_hex(8)}{_DRAFT}")
 
 
 def _write_whole(fd: int, data: bytes, offset: int) -> None:

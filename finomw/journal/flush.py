@@ -59,12 +59,14 @@ class Flusher:
             durable = self._control.durable()
             self._check()
             if committed <= durable:
+                self._segments.let_go(durable)
                 return durable
-            try:
-                heal(self._control, self._workers, self._segments, committed, self._slot)
-            except OSError as error:
-                raise RecordingFailed(f"a flush could not begin: {error}") from error
+            # Opened first: these descriptors are told of an error from now on, and the marks and
+            # the flag, in this order, tell of one before.
             segments = list(self._segments.between(durable, committed))
+            new = not all(segment.vouched for segment in segments)
+            self._heal(committed, everyone=new)
+            self._check()
             self._slot.flush_mark = committed
             try:
                 for segment in segments:
@@ -76,8 +78,18 @@ class Flusher:
             self._slot.flush_mark = 0
             self._check()
             self._slot.publish(committed)
+            for segment in segments:
+                segment.vouched = True
+            self._segments.let_go(committed)
             self._read_ahead(committed)
             return committed
+
+    def _heal(self, committed: Lsn, *, everyone: bool) -> None:
+        slot, segments = self._slot, self._segments
+        try:
+            heal(self._control, self._workers, segments, committed, slot, everyone=everyone)
+        except OSError as error:
+            raise RecordingFailed(f"a flush could not begin: {error}") from error
 
     def _read_ahead(self, committed: Lsn) -> None:
         """Have the pages after the tail read, so that no store waits for one under the lock."""

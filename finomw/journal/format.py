@@ -52,6 +52,8 @@ from finomw.types import Lsn
 
 FORMAT_VERSION = 1
 MAGIC = b"finojrnl"
+MEND = "put the right file back; `finomw recover --dry-run` says what can be read without it"
+"""What to do about a segment that is not what belongs in its place."""
 HEADER_SIZE = limits.PAGE
 ALIGNMENT = 8
 
@@ -120,18 +122,19 @@ def decode_segment_header(data: bytes, path: str, base: Lsn) -> SegmentHeader:
     header of the segment at ``base``.
     """
     magic, version, crc, *rest = _SEGMENT.unpack(data[: _SEGMENT.size])
+    without_crc = data[:12] + bytes(4) + data[16 : _SEGMENT.size]
     if magic != MAGIC:
-        raise JournalDamaged(path, base, "not a journal segment")
+        raise JournalDamaged(path, base, "not a journal segment", MEND)
     if version > FORMAT_VERSION:
         raise DirectoryError(
             f"{path}: journal format {version} is newer than this finomw ({FORMAT_VERSION}); "
             "install the version that wrote it"
         )
     header = SegmentHeader(*rest)
-    if crc != crc32(_SEGMENT.pack(magic, version, 0, *header)):
-        raise JournalDamaged(path, base, "the segment's header is damaged")
+    if crc != crc32(without_crc):
+        raise JournalDamaged(path, base, "the segment's header is damaged", MEND)
     if header.base != base:
-        raise JournalDamaged(path, base, f"this is the segment of LSN {header.base}")
+        raise JournalDamaged(path, base, f"this is the segment of LSN {header.base}", MEND)
     return header
 
 

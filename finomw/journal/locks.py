@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 import weakref
 from pathlib import Path
 
+_TRIES_A_SECOND = 100
+
 
 class FileLock:
-    """An advisory lock on a file of its own, which is created when missing."""
+    """An advisory lock on a file of its own, which is created when missing, if wanted."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        self._fd = os.open(path, flags, 0o600)
         _locks.add(self)
 
     def exclusive(self) -> None:
@@ -33,6 +37,14 @@ class FileLock:
             return False
         return True
 
+    def exclusive_within(self, seconds: int) -> bool:
+        """Try to take the lock for so long; say whether that was possible."""
+        for _ in range(seconds * _TRIES_A_SECOND):
+            if self.try_exclusive():
+                return True
+            time.sleep(1 / _TRIES_A_SECOND)
+        return False
+
     def shared(self) -> None:
         """Wait until nobody holds the lock exclusively, and share it.
 
@@ -40,6 +52,10 @@ class FileLock:
         happen under another lock.
         """
         fcntl.flock(self._fd, fcntl.LOCK_SH)
+
+    def release(self) -> None:
+        """Let others have the lock; it can be taken again."""
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def close(self) -> None:
         """Let go."""

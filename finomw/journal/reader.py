@@ -2,7 +2,8 @@
 
 The reader follows the chain: a record is the log's continuation only when its LSN is its place
 and its CRC covers its predecessor's. Where that stops holding, the log ends for the reader; what
-the end means (a tail, a torn write, damage) is decided in ``recovery.py``.
+the end means (a tail, a torn write, damage) is decided in ``recovery.py``. It maps one segment at a
+time, so that a journal of any length can be read.
 """
 
 from __future__ import annotations
@@ -10,43 +11,73 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from finomw.journal.format import HEADER_SIZE, StoredRecord, Tail, decode_record
-from finomw.journal.segment import MissingSegment, Segments
+from finomw.journal.segment import MissingSegment, Segments, Window
+from finomw.types import Lsn
 
 
 class Reader:
-    """Iterates over the records after ``start``; ``tail`` is what has been read so far."""
+    """Iterates over the records after ``start``; ``tail`` is what has been read so far.
 
-    def __init__(self, segments: Segments, start: Tail) -> None:
+    With ``until``, records from that LSN on are left alone.
+    """
+
+    def __init__(self, segments: Segments, start: Tail, until: Lsn | None = None) -> None:
         self._segments = segments
+        self._until = until
         self.tail = start
         self.stamp = 0
 
     def __iter__(self) -> Iterator[StoredRecord]:
         """Yield records until the chain ends; ``stamp`` is the highest durable LSN they name."""
-        while (record := self._next()) is not None:
-            self.tail = Tail(record.lsn, record.end, record.crc, self.tail.number + 1)
-            self.stamp = max(self.stamp, record.durable)
-            yield record
+        with Window(self._segments) as window:
+            while not self._reached() and (record := self._next(window)) is not None:
+                if self._until is not None and record.lsn >= self._until:
+                    return
+                self.tail = Tail(record.lsn, record.end, record.crc, self.tail.number + 1)
+                self.stamp = max(self.stamp, record.durable)
+                yield record
 
-    def _next(self) -> StoredRecord | None:
-        """Look behind the tail, then at the start of the segment after it."""
-        end = self.tail.end
-        base = self._segments.base_of(end - 1)
-        for lsn in (end, base + self._segments.size + HEADER_SIZE):
-            try:
-                segment = self._segments.at(self._segments.base_of(lsn - 1))
-            except MissingSegment:
-                return None
-            record = decode_record(segment.rest(lsn), segment.seed, lsn, self.tail.crc)
-            if record is not None:
-                return record
-        return None
+    def _reached(self) -> bool:
+        """Say whether nothing more is wanted: then what lies behind is not even looked at."""
+        return self._until is not None and self.tail.end >= self._until
+
+    def _next(self, window: Window) -> StoredRecord | None:
+        return _after(self._segments, window, self.tail.end, self.tail.crc)
+
+
+def _after(
+    segments: Segments, window: Window, end: Lsn, previous: int | None
+) -> StoredRecord | None:
+    """Look behind the end of a record, then at the start of the segment after it."""
+    base = segments.base_of(end - 1)
+    for lsn in (end, base + segments.size + HEADER_SIZE):
+        try:
+            segment = window.at(segments.base_of(lsn - 1))
+        except MissingSegment:
+            return None
+        record = decode_record(segment.rest(lsn), segment.seed, lsn, previous)
+        if record is not None:
+            return record
+    return None
+
+
+def reaches(segments: Segments, start: Lsn, end: Lsn) -> bool:
+    """Say whether records follow one another from ``start``, the end of one, exactly to ``end``."""
+    previous: int | None = None
+    with Window(segments) as window:
+        while start < end:
+            record = _after(segments, window, start, previous)
+            if record is None:
+                return False
+            start, previous = record.end, record.crc
+    return start == end
 
 
 def read_at(segments: Segments, lsn: int) -> StoredRecord | None:
     """Return the record that starts at ``lsn``, whatever it follows; ``None`` without one."""
-    try:
-        segment = segments.at(segments.base_of(lsn))
-    except MissingSegment:
-        return None
-    return decode_record(segment.rest(lsn), segment.seed, lsn, None)
+    with Window(segments) as window:
+        try:
+            segment = window.at(segments.base_of(lsn))
+        except MissingSegment:
+            return None
+        return decode_record(segment.rest(lsn), segment.seed, lsn, None)

@@ -216,6 +216,22 @@ class Holds:
             more = cursor.next()
         return found
 
+    def ids_of(self, txn: Txn, worker: WorkerId) -> list[HoldId]:
+        """Return the ids of a worker's open holds, oldest first, without reading them."""
+        found: list[HoldId] = []
+        cursor = txn.cursor(db=self._open)
+        if cursor.set_range(_PLACE.pack(worker, 0)):
+            for place in cursor.iternext(keys=True, values=False):
+                owner, number = _PLACE.unpack(place)
+                if owner != worker:
+                    break
+                found.append(self.id_of(worker, number))
+        return found
+
+    def count(self, txn: Txn) -> int:
+        """Return how many holds are open, of all workers."""
+        return int(txn.stat(self._open)["entries"])
+
     def items(self, txn: Txn) -> Iterator[NamedHold]:
         """Yield every open hold."""
         yield from self._walk(txn, self._open)

@@ -14,24 +14,29 @@ from finomw.types import WorkerId
 
 _TAIL = struct.Struct("<QQIQ")
 _COUNTER = struct.Struct("<Q")
-_TAIL_KEY = b"tail"
+TABLE = "meta"
+TAIL_KEY = b"tail"
 _WORKERS_KEY = b"workers"
+
+
+def decode_tail(value: bytes | memoryview | None) -> Tail:
+    """Return the tail that a row says; none has been written where there is no record."""
+    return START if value is None else Tail(*_TAIL.unpack(value))
 
 
 class Meta:
     """Values kept under fixed names."""
 
     def __init__(self, env: Environment) -> None:
-        self._table = env.table("meta")
+        self._table = env.table(TABLE)
 
     def tail(self, txn: Txn) -> Tail:
         """Return the committed tail of the journal."""
-        value = txn.get(_TAIL_KEY, db=self._table)
-        return START if value is None else Tail(*_TAIL.unpack(value))
+        return decode_tail(txn.get(TAIL_KEY, db=self._table))
 
     def set_tail(self, txn: Txn, tail: Tail) -> None:
         """Move the tail."""
-        txn.put(_TAIL_KEY, _TAIL.pack(*tail), db=self._table)
+        txn.put(TAIL_KEY, _TAIL.pack(*tail), db=self._table)
 
     def last_worker(self, txn: Txn) -> WorkerId:
         """Return the highest worker id given out, 0 before the first."""

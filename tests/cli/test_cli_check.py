@@ -92,6 +92,7 @@ def test_check_shows_what_each_route_costs(folder: Path, call: Call) -> None:
         "",
         f"data        {folder / 'fino-data'}",
         "durability  settled",
+        "on failure  refuse",
         "unmatched   pass",
         "buffer      0.50 USD",
     ]
@@ -157,6 +158,7 @@ def test_check_tells_programs_the_same(folder: Path, call: Call) -> None:
         "problems": [],
         "data": str(folder / "fino-data"),
         "durability": "settled",
+        "on_failure": "refuse",
         "unmatched": "pass",
         "buffer_micros": 500_000,
         "routes": [

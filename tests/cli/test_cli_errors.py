@@ -151,7 +151,7 @@ def test_a_bad_file_is_summed_up_in_one_line(alice: Node, call: Call, command: s
         2,
         "",
         "error: fino.yaml: durabilty: unknown option; nearest: durability; known here: data,"
-        " durability, unmatched, buffer_usd, topup_url, storage, plans, routes;"
+        " durability, on_failure, unmatched, buffer_usd, topup_url, storage, plans, routes;"
         " 2 more, see `finomw check`\n",
     )
     assert alice.journal() == journal

@@ -125,7 +125,8 @@ def test_without_a_command_the_help_lists_all_of_them(call: Call) -> None:
     assert [line.split()[0] for line in listed] == [
         "init", "check", "presets", "meter", "price", "customer", "key", "subscribe",
         "unsubscribe", "change-plan", "grant", "refund", "paid", "balance", "ledger", "holds",
-        "invoice", "simulate", "verify", "reconcile", "demo",
+        "invoice", "simulate", "verify", "reconcile", "backup", "restore", "checkpoint", "upgrade",
+        "recover", "demo",
     ]  # fmt: skip
     groups = [call(group, "--help").out.partition("Commands:\n")[2] for group in GROUPS]
     for line in (*listed[:-1], *"".join(groups).splitlines()):

@@ -40,6 +40,15 @@ def test_a_metered_rule_has_a_meter() -> None:
     ]
 
 
+def test_a_metered_rule_has_not_more_meters_than_an_ending_has_room_for() -> None:
+    meters = [f"m{number}: 1" for number in range(17)]
+    rule = "{name: a, match: GET /, meter: {%s}}"
+    assert problems_of(rule % ", ".join(meters[:16])) == []
+    assert problems_of(rule % ", ".join(meters)) == [
+        "routes[0].meter: expected at most 16 meters, found 17"
+    ]
+
+
 def test_a_flat_rule_is_never_released_by_a_crash() -> None:
     flat = "{name: a, match: GET /, meter: {requests: 1}, on_crash: %s}"
     assert problems_of(flat % "settle") == []

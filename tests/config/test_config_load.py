@@ -31,10 +31,11 @@ from finomw.types import OnCrash, PlanName, RouteName
 WHOLE = """
 data: ./billing
 durability: relaxed
+on_failure: pass
 unmatched: refuse
 buffer_usd: 2
 topup_url: https://example.com/billing?from=api
-storage: {segment_size: 128KiB, state_size: 2097152}
+storage: {segment_size: 128KiB, state_size: 2097152, keep: 0, checkpoint_every: 1MiB}
 plans:
   default:
     rounding: half_up
@@ -87,10 +88,16 @@ def problems_of(text: str) -> list[str]:
 def test_every_option_is_read() -> None:
     config = parse(WHOLE, Path("/srv"))
     assert config.data == Path("/srv/billing")
-    assert (config.durability, config.unmatched) == ("relaxed", "refuse")
+    assert (config.durability, config.on_failure) == ("relaxed", "pass")
+    assert config.unmatched == "refuse"
     assert config.buffer_usd == 2
     assert config.topup_url == "https://example.com/billing?from=api"
-    assert config.storage == Storage(segment_size=128 * limits.KIB, state_size=2 * limits.MIB)
+    assert config.storage == Storage(
+        segment_size=128 * limits.KIB,
+        state_size=2 * limits.MIB,
+        keep=0,
+        checkpoint_every=limits.MIB,
+    )
     plan = config.plans[PlanName("default")]
     assert plan.rounding == "half_up"
     assert (plan.unpriced, plan.period, plan.fund) == ("free", "week", ("quota", "wallet"))
@@ -137,7 +144,10 @@ def test_what_is_left_out_has_its_default() -> None:
     config = parse("routes: [{match: GET /health, free: true}]", Path("/srv"))
     assert config == Config(data=Path("/srv/fino-data"), routes=config.routes)
     assert (config.durability, config.unmatched, config.buffer_usd) == ("settled", "pass", "1.00")
+    assert config.on_failure == "refuse"
     assert config.storage == Storage(segment_size=limits.SEGMENT_SIZE, state_size=limits.STATE_SIZE)
+    assert config.storage.keep == 256 * limits.MIB
+    assert config.storage.checkpoint_every == 64 * limits.MIB
     plan = Plan()
     assert (plan.rounding, plan.unpriced, plan.period) == ("up", "refuse", "month")
     assert plan.fund == ("quota", "wallet", "credit")
@@ -202,7 +212,7 @@ def test_all_problems_are_told_at_once_with_their_paths() -> None:
         data:
         buffer_usd: 0.50
         topup_url: ftp://example.com
-        storage: {segment_size: 16MB, state_size: 1052673}
+        storage: {segment_size: 16MB, state_size: 1052673, keep: -1, checkpoint_every: 1KiB}
         plans:
           default:
             rounding: upp
@@ -225,7 +235,7 @@ def test_all_problems_are_told_at_once_with_their_paths() -> None:
         """
     ) == [
         "durabilty: unknown option; nearest: durability; known here: data, durability,"
-        " unmatched, buffer_usd, topup_url, storage, plans, routes",
+        " on_failure, unmatched, buffer_usd, topup_url, storage, plans, routes",
         "data: expected the path of a directory, found nothing",
         'buffer_usd: a floating-point number: write it in quotes: "0.50"',
         'topup_url: expected an http or https address, found "ftp://example.com"',
@@ -233,6 +243,9 @@ def test_all_problems_are_told_at_once_with_their_paths() -> None:
         ' a multiple of 4KiB, found "16MB"',
         "storage.state_size: expected a size from 1MiB to 1024GiB, in bytes or such as 16MiB,"
         " a multiple of 4KiB, found 1052673",
+        "storage.keep: expected a size from 0 to 1024GiB, in bytes or such as 16MiB, found -1",
+        "storage.checkpoint_every: expected a size from 64KiB to 1024GiB, in bytes or such as"
+        ' 16MiB, found "1KiB"',
         "plans.default.quota: unknown option; nearest: quotas; known here: rounding,"
         " unpriced, period, fund, quotas, prices",
         'plans.default.rounding: expected up or down or half_up, found "upp"',

@@ -11,9 +11,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -61,10 +62,10 @@ def until(condition: Callable[[], bool]) -> None:
 class Node:
     """A node directory as the test's own process sees it, beside the server's workers."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, options: str = "") -> None:
         self.path = folder / "node"
         self.config = folder / "fino.yaml"
-        self.config.write_text(CONFIG)
+        self.config.write_text(CONFIG + options)
         create(self.path, 4 * limits.MIB, 16 * limits.MIB)
         self._engine: Engine | None = None
 
@@ -108,21 +109,40 @@ class Node:
 
 
 class Serving:
-    """A running server."""
+    """A running server: uvicorn, with more options, or what another command starts.
 
-    def __init__(self, node: Node, workers: int) -> None:
+    ``{port}`` in a command's words stands for the port.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        workers: int,
+        *options: str,
+        app: str = "e2e_app:app",
+        command: Sequence[str] = (),
+        **environment: str,
+    ) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port: int = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        command = [sys.executable, "-m", "uvicorn", "e2e_app:app", "--app-dir", str(HERE)]
-        command += ["--port", str(self.port), "--workers", str(workers), "--log-level", "warning"]
-        root = HERE.parent.parent
-        environment = {**os.environ, "FINOMW_CONFIG": str(node.config), "PYTHONPATH": str(root)}
+        uvicorn = ["uvicorn", app, "--port", "{port}", "--log-level", "warning", *options]
+        if workers > 1:
+            uvicorn += ["--workers", str(workers)]
+        words = [word.format(port=self.port) for word in command or uvicorn]
+        environment |= {
+            "FINOMW_CONFIG": str(node.config),
+            "PYTHONPATH": f"{HERE.parent.parent}{os.pathsep}{HERE}",
+        }
         self.log = node.config.with_name("server.log")
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                command, env=environment, stdout=log, stderr=log, start_new_session=True
+                [sys.executable, "-m", *words],
+                env={**os.environ, **environment},
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     def wait_ready(self) -> None:
@@ -154,9 +174,9 @@ class Serving:
 
 
 @contextmanager
-def serving(node: Node, workers: int) -> Iterator[Serving]:
-    """Run a server for as long as the block lasts."""
-    server = Serving(node, workers)
+def serving(node: Node, workers: int, *options: str, **more: Any) -> Iterator[Serving]:
+    """Run a server, as `Serving` says, for as long as the block lasts."""
+    server = Serving(node, workers, *options, **more)
     try:
         server.wait_ready()
         yield server

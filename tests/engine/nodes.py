@@ -54,6 +54,7 @@ def open_node(path: Path, files: Files | None = None, clock: ManualClock | None 
 
 def drop(engine: Engine) -> None:
     """Let go of an engine as the system does when its process is killed: nothing is flushed."""
+    engine._watchdog.stop()
     if engine._worker is not None:
         engine._worker[1].close()
         engine._worker[2].close()

@@ -42,8 +42,17 @@ class Child:
     def kill(self) -> None:
         """Kill the process as a crash would, and wait until it is gone."""
         self._process.kill()
+        self.killed()
+
+    def killed(self) -> None:
+        """Wait until the process has been killed."""
         self._process.join(PATIENCE_SECONDS)
         assert self._process.exitcode == -9
+
+    def end(self) -> None:
+        """See to it that the process is gone, however it got on."""
+        self._process.kill()
+        self._process.join(PATIENCE_SECONDS)
 
     def finish(self) -> None:
         """Wait until the function has returned."""

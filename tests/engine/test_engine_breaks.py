@@ -80,6 +80,8 @@ def test_an_ending_of_what_no_record_can_carry_is_refused(billing: Billing, path
     for counts in ({None: 5}, {"x" * 40_000: 1}):
         with pytest.raises(InvalidValue, match=r"^meter: "):
             billing.settle(held, counts)  # type: ignore[arg-type]
+    with pytest.raises(InvalidValue, match="one call has at most 16, found 17"):
+        billing.settle(held, {f"m{number}": 1 for number in range(17)})
     for note in (None, "x" * 40_000, "\udc00"):
         with pytest.raises(InvalidValue, match=r"^note: "):
             billing.release(held, note)  # type: ignore[arg-type]

@@ -221,7 +221,9 @@ def test_a_failure_of_another_process_wakes_everybody_too(
     with_durable(slow, story)
 
 
-def test_a_begun_flush_that_fails_disturbs_nobody(slow: Engine, files: SlowFiles) -> None:
+def test_a_begun_flush_that_fails_disturbs_nobody_but_is_logged(
+    slow: Engine, files: SlowFiles, caplog: pytest.LogCaptureFixture
+) -> None:
     async def story(durable: Durable) -> None:
         files.fail("flush")
         durable.begin(nodes.held(slow, 1).end)
@@ -229,6 +231,23 @@ def test_a_begun_flush_that_fails_disturbs_nobody(slow: Engine, files: SlowFiles
         assert slow.control.failed
 
     with_durable(slow, story)
+    [record] = caplog.records
+    assert record.levelname == "ERROR"
+    assert "Input/output error" in record.getMessage()
+
+
+def test_what_a_waiting_call_will_tell_is_not_logged_twice(
+    slow: Engine, files: SlowFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(durable: Durable) -> None:
+        files.fail("flush")
+        with pytest.raises(FlushFailed):
+            await durable.wait(nodes.held(slow, 1).end)
+        with pytest.raises(RecordingFailed):
+            durable.begin(slow.tail())
+
+    with_durable(slow, story)
+    assert caplog.records == []
 
 
 def test_a_flush_that_cannot_begin_wakes_everybody_and_the_next_may_succeed(

@@ -14,7 +14,7 @@ from finomw.engine.engine import Engine
 from finomw.engine.sweep import sweep
 from finomw.engine.verify import verify
 from finomw.money.entries import CallDetail
-from finomw.types import EntryKind, OnCrash, UsageStatus
+from finomw.types import EntryKind, OnCrash, UsageStatus, WorkerId
 
 
 def hold_and_wait(pipe: Pipe, path: Path) -> None:
@@ -169,3 +169,40 @@ def test_swept_money_is_entered_like_any_other(path: Path, engine: Engine) -> No
     newest = ledger.ledger(again, ALICE, 1)[0].entry
     assert (newest.kind, newest.amount) == (EntryKind.HOLD_RELEASE, 10)
     again.close()
+
+
+def open_and_stop(pipe: Pipe, path: Path) -> None:
+    """Become a worker, but stop between its lock and its slot."""
+    engine = nodes.open_node(path)
+
+    def wait(*_: object) -> None:
+        pipe.send("no slot yet")
+        pipe.recv()
+
+    engine.workers.claim_slot = wait  # type: ignore[method-assign,assignment]
+    pipe.send(engine.worker)
+
+
+def test_the_lock_of_a_worker_that_died_before_it_had_a_slot_is_removed(
+    path: Path, engine: Engine
+) -> None:
+    nodes.held(engine, 5)
+    child = Child(open_and_stop, path)
+    assert child.receive() == "no slot yet"
+    own, unborn = path / "workers" / "1.lock", path / "workers" / "2.lock"
+    # While it is opening, its lock is left alone, whether it has been taken yet or not.
+    engine.workers.forget_unborn(engine.directory.start_lock)
+    assert sorted(own.parent.iterdir()) == [own, unborn]
+    child.kill()
+    assert sweep(engine) == 0
+    assert list(own.parent.iterdir()) == [own]
+
+
+def test_a_lock_that_is_held_is_never_removed(path: Path, engine: Engine) -> None:
+    nodes.held(engine, 5)
+    lock = engine.workers.lock(WorkerId(9))
+    sweep(engine)
+    assert lock.path.exists()
+    lock.close()
+    sweep(engine)
+    assert not lock.path.exists()

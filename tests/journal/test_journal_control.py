@@ -110,3 +110,27 @@ def test_a_write_mark_is_a_word_of_the_slot(control: Control) -> None:
     slot = control.add_slot()
     slot.mark_write(12)
     assert control.file.load_word(limits.PAGE + 40) == 12
+
+
+def test_a_clean_stop_is_a_word_that_a_reset_clears(control: Control) -> None:
+    epoch = Epoch(b"b" * 16, 1, 2)
+    control.reset(epoch, 5000)
+    assert (control.clean_stop, control.started_clean) == (0, False)
+    control.stop_clean(6000)
+    assert control.clean_stop == 6000
+    control.reset(epoch, 6000, clean=True)
+    assert (control.clean_stop, control.started_clean) == (0, True)
+    assert control.durable() == 6000
+
+
+def test_an_older_control_file_is_believed_and_becomes_a_new_one_at_its_reset(
+    control: Control, tmp_path: Path
+) -> None:
+    epoch = Epoch(b"b" * 16, 1, 2)
+    control.reset(epoch, 5000)
+    control.file.store_word(8, VERSION - 1)
+    older = Control(Files(), control.file.path)
+    assert (older.epoch(), older.durable(), older.clean_stop) == (epoch, 5000, 0)
+    older.reset(epoch, 5000)
+    assert control.file.load_word(8) == VERSION
+    older.close()

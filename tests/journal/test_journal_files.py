@@ -142,3 +142,50 @@ def test_a_failed_flush_loses_its_pages_though_the_next_one_succeeds(tmp_path: P
     assert disk[:4] == b"kept"
     assert disk[4096:4100] == bytes(4)
     assert disk[8192:8193] == b"!"
+
+
+def test_a_large_file_is_filled_by_a_callback_and_appended_to(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    Files().fill(path, lambda fd: os.write(fd, b"one") and None)
+    Files().append(path, b"two")
+    assert path.read_bytes() == b"onetwo"
+    assert path.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(FileExistsError):
+        Files().fill(path, lambda fd: None)
+    Files().unlink(path)
+    assert not path.exists()
+
+
+def test_a_fill_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    def fail(fd: int) -> None:
+        os.write(fd, b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(OSError, match="No space"):
+        Files().fill(tmp_path / "a", fail)
+    assert list(tmp_path.iterdir()) == []
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_names_are_on_the_disk_when_their_directory_was_synced(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    for name in ("old", "first", "second"):
+        (tmp_path / name).write_bytes(name.encode())
+    files.fill(tmp_path / "new", lambda fd: None)
+    files.fail("sync", for_good=True)
+    with pytest.raises(OSError, match="Input/output"):
+        files.rename(tmp_path / "new", tmp_path / "old")
+    for name in ("first", "second"):
+        with pytest.raises(OSError, match="Input/output"):
+            files.unlink(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+    files.power_cut()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "old"]
+    assert (tmp_path / "old").read_bytes() == b"old"
+    files.mend()
+    files.unlink(tmp_path / "first")
+    files.fill(tmp_path / "new", lambda fd: None)
+    files.rename(tmp_path / "new", tmp_path / "old")
+    files.power_cut()
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("old", b"")]

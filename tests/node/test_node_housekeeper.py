@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from finomw import limits
-from finomw.engine import customers, grants, ledger
+from finomw.engine import charge, customers, grants, ledger
 from finomw.engine.directory import create
 from finomw.engine.engine import Engine
 from finomw.engine.policy import BelowZero
 from finomw.journal.files import Files
+from finomw.node import housekeeper
 from finomw.node.housekeeper import Housekeeper
 from finomw.testing.clock import ManualClock
 from finomw.testing.files import FaultyFiles
-from finomw.types import CustomerId, EntryKind, PlanName
+from finomw.types import CustomerId, EntryKind, KeyHash, OnCrash, PlanName, RouteName
 
 ALICE = CustomerId("alice")
 HOUR = 3_600 * 10**6
@@ -127,3 +129,32 @@ def test_one_process_keeps_house_and_another_takes_over(engine: Engine) -> None:
     first.stop()
     assert second._lock.try_exclusive()
     second.stop()
+
+
+def test_a_process_that_does_not_keep_house_ends_its_own_holds_all_the_same(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeper, "PERIOD_SECONDS", 0)
+    request = charge.HoldRequest(
+        ALICE, KeyHash(b""), RouteName("chat"), 5, {}, 0, OnCrash.RELEASE, "v1"
+    )
+    held = charge.hold(engine, request)
+    assert isinstance(held, charge.Held)
+    keeper, other = Housekeeper(engine), Housekeeper(engine)
+    assert keeper._lock.try_exclusive()
+    ended = threading.Event()
+    attempt = other._attempt
+
+    def attempted(work: Callable[[], int]) -> None:
+        attempt(work)
+        if not customers.get_account(engine, ALICE).held:
+            ended.set()
+
+    monkeypatch.setattr(other, "_attempt", attempted)
+    other.start()
+    assert not ended.is_set()
+    charge.abandon(engine, held.hold)
+    assert ended.wait(60)
+    other.stop()
+    keeper.stop()
+    assert customers.get_account(engine, ALICE).balance == 1000

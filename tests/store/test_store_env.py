@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from finomw import limits
@@ -70,7 +71,7 @@ def test_a_full_state_fails_the_transaction_whole(env: Environment) -> None:
             for number in range(SIZE // 1_000):
                 txn.put(number.to_bytes(8, "big"), bytes(1_000), db=table)
 
-    with pytest.raises(RecordingFailed, match=r"state is full; raise storage\.state_size"):
+    with pytest.raises(RecordingFailed, match="the state is full"):
         overfill()
     with env.write() as txn:
         assert list(txn.cursor(db=table)) == [(b"kept", b"1")]
@@ -161,3 +162,34 @@ def test_a_killed_reader_keeps_no_pages_once_it_is_forgotten(tmp_path: Path) -> 
     env.close()
     os.close(ready)
     os.close(tell)
+
+
+@pytest.mark.parametrize("write", [True, False])
+def test_a_row_that_cannot_be_decoded_is_a_damaged_state(
+    env: Environment, tmp_path: Path, write: bool
+) -> None:
+    table = env.table("t")
+    with env.write() as txn:
+        txn.put(b"good", msgspec.msgpack.encode(1), db=table)
+        txn.put(b"bad", b"\xc1", db=table)
+    with (
+        pytest.raises(
+            RecordingFailed, match=r"data\.mdb: the state is damaged: .*then run `finomw "
+        ),
+        env.write() if write else env.read() as txn,
+    ):
+        if write:
+            txn.put(b"good", msgspec.msgpack.encode(2), db=table)
+        msgspec.msgpack.decode(txn.get(b"bad", db=table))
+    with env.read() as txn:
+        assert msgspec.msgpack.decode(txn.get(b"good", db=table)) == 1
+
+
+def test_who_expects_a_bad_row_may_go_on(env: Environment) -> None:
+    table = env.table("t")
+    with env.write() as txn:
+        with pytest.raises(msgspec.MsgspecError):
+            msgspec.msgpack.decode(b"\xc1")
+        txn.put(b"key", b"value", db=table)
+    with env.read() as txn:
+        assert txn.get(b"key", db=table) == b"value"

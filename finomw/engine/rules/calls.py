@@ -59,9 +59,9 @@ class CallRules:
         refusal = admit(account, parts, buffer)
         if refusal is not None:
             return refusal
-        hold = store.holds.id_of(
-            command.worker, number if command.worker == NOBODY else command.number
-        )
+        # An explicit hold is numbered by its record, above what its command gives.
+        place = number + command.number if command.worker == NOBODY else command.number
+        hold = store.holds.id_of(command.worker, place)
         row = HoldRow(
             command.customer,
             command.key,
