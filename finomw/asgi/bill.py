@@ -55,7 +55,10 @@ class Bill:
         return exceeds(counts, self._ceiling, self._rule.splits)
 
     def step(self, usage: Usage, answer: Answer) -> Lsn:
-        """Settle what has come so far, if it is time to; return the LSN behind it, 0 if not."""
+        """Settle what has come so far, if it is time to; return the LSN behind it, 0 if not.
+
+        Raises `RecordingFailed` where a flush failed: then there is no end to come either.
+        """
         steps = self._steps
         now = self._engine.clock.monotonic()
         if steps is None or (steps.timed and not steps.due(now, 0)):
@@ -75,7 +78,9 @@ class Bill:
         except InvalidValue:
             return 0  # beyond any price: the end judges
         except RecordingFailed:
-            return 0  # nothing waits for a step; the end says whether billing records
+            if self._engine.control.failed:
+                raise
+            return 0  # no room now: the end has its own in reserve
         self._stepped = counts
         return ended.end
 
