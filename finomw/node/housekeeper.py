@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
 from collections.abc import Callable
 
@@ -99,9 +100,9 @@ class Housekeeper:
         try:
             ended = work()
         except (FinomwError, OSError) as error:
-            if str(error) != self._last_trouble:
-                logger.error("housekeeper: %s", error)
-            self._last_trouble = str(error)
+            if _told(error) != self._last_trouble:
+                logger.error("housekeeper: %s", _told(error))
+            self._last_trouble = _told(error)
             return
         self._last_trouble = ""
         if ended:
@@ -117,9 +118,9 @@ class Housekeeper:
             engine.prepare_next_segment()
             engine.grow_ahead()
         except (FinomwError, OSError) as error:
-            trouble = str(error)
+            trouble = _told(error)
             if trouble != self._room_trouble:
-                logger.error("housekeeper: no room ahead: %s", error)
+                logger.error("housekeeper: no room ahead: %s", trouble)
         self._room_trouble = trouble
         self._tell_space()
 
@@ -160,9 +161,9 @@ class Housekeeper:
                 self._journal_trouble.clear()
             prune(self._engine, self._storage.keep)
         except (FinomwError, OSError) as error:
-            if str(error) not in self._journal_trouble:
-                logger.error("housekeeper: %s", error)
-            self._journal_trouble.add(str(error))
+            if _told(error) not in self._journal_trouble:
+                logger.error("housekeeper: %s", _told(error))
+            self._journal_trouble.add(_told(error))
 
     def _checkpoint_is_due(self, now: int) -> bool:
         """Say whether enough was written since the last checkpoint, or anything for long."""
@@ -170,3 +171,11 @@ class Housekeeper:
         return written >= self._storage.checkpoint_every or (
             now >= self._checkpoint_at and written > 0
         )
+
+
+def _told(error: Exception) -> str:
+    """Return an error's text, the same for the same trouble: drafts have a new name each time."""
+    if not isinstance(error, OSError):
+        return str(error)
+    place = f"{os.path.dirname(error.filename)}: " if isinstance(error.filename, str) else ""
+    return f"{place}{error.strerror or error}"
