@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -347,10 +347,16 @@ class FinoMiddleware:
         self._served = None
         if self._engine is not None and self._engine.pid == os.getpid():
             return
-        self._engine = open_engine(self._rules.config.data)
-        self._housekeeper = Housekeeper(self._engine, self._rules.config.storage)
-        self._housekeeper.round()
-        self._housekeeper.start()
+        engine = open_engine(self._rules.config.data)
+        with ExitStack() as undo:
+            # Nobody serves without a housekeeper: who cannot have one now tries again.
+            undo.callback(close_engine, engine)
+            housekeeper = Housekeeper(engine, self._rules.config.storage)
+            undo.callback(housekeeper.stop)
+            housekeeper.round()
+            housekeeper.start()
+            undo.pop_all()
+        self._engine, self._housekeeper = engine, housekeeper
 
     def close(self) -> None:
         """Close the engine, after the last call under way has ended."""

@@ -7,8 +7,9 @@ worker and writes no record: only a command that changes something does.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -18,8 +19,9 @@ from finomw import limits
 from finomw.config.load import load
 from finomw.config.model import Config
 from finomw.config.wording import nearest
+from finomw.engine.directory import NODE_FILE
 from finomw.engine.engine import Engine, close_engine, open_engine
-from finomw.errors import ConfigError, InvalidValue, Problem, quoted
+from finomw.errors import ConfigError, DirectoryError, InvalidValue, Problem, quoted
 from finomw.money.entries import check_name
 from finomw.money.micros import amount
 from finomw.types import CustomerId, Micros, PlanName
@@ -89,20 +91,41 @@ def summed_up(path: Path, problems: Sequence[Problem]) -> ConfigError:
 
 
 def node_directory(config: Path, data: Path | None) -> Path:
-    """Return the path of the node directory that the options mean; raises `ConfigError`."""
-    return read_config(config).data if data is None else data
+    """Return the path of the node directory that the options mean.
+
+    Raises `ConfigError`, and `DirectoryError` where root may not use it.
+    """
+    return _not_for_root(read_config(config).data if data is None else data)
 
 
 def directory_with_plan(config: Path, data: Path | None, field: str, plan: str) -> Path:
     """Return the path of the node directory; where the YAML is read, it must have the plan.
 
-    Raises `ConfigError`, `InvalidValue`.
+    Raises `InvalidValue`, and as `node_directory`.
     """
     if data is not None:
-        return data
+        return _not_for_root(data)
     settings = read_config(config)
     known_plan(settings, field, plan)
-    return settings.data
+    return _not_for_root(settings.data)
+
+
+def _not_for_root(directory: Path) -> Path:
+    """Return the directory; raises `DirectoryError` for root where the API runs as another user.
+
+    That user cannot open what root makes, and a segment or a worker's lock of root's stops it.
+    """
+    # Whoever opens it first makes the control file; before that there is only what made the node.
+    for name in ("control", NODE_FILE):
+        with suppress(OSError):
+            owner = os.stat(directory / name).st_uid
+            if owner and os.geteuid() == 0:
+                raise DirectoryError(
+                    f"{directory}: belongs to user {owner}, who could not open what root leaves "
+                    f"there; run this as that user: sudo -u '#{owner}' finomw ..."
+                )
+            break
+    return directory
 
 
 def known_plan(settings: Config, field: str, plan: str) -> PlanName:

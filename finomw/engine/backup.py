@@ -29,7 +29,7 @@ from finomw.engine.directory import (
 )
 from finomw.engine.engine import Engine
 from finomw.errors import DirectoryError, JournalDamaged
-from finomw.journal.files import Files
+from finomw.journal.files import Files, ReadOnlyFiles
 from finomw.journal.format import (
     HEADER_SIZE,
     START,
@@ -86,7 +86,7 @@ def restore(source: Path, target: Path, clock: Clock, files: Files | None = None
     files = files or Files()
     missing = f"{source}: no backup here; make one with `finomw backup DIR`"
     backup = NodeDirectory(source, read_node(source / BACKUP_FILE, missing))
-    checkpoint, head = _whole(backup, files)
+    checkpoint, head = _whole(backup)
     node = backup.node.reborn(clock)
     with appearing(target, files) as draft:
         directory = NodeDirectory(draft, node)
@@ -104,7 +104,7 @@ def restore(source: Path, target: Path, clock: Clock, files: Files | None = None
     return Restored(checkpoint.tail.end, checkpoint.tail.number, node.incarnation)
 
 
-def _whole(backup: NodeDirectory, files: Files) -> tuple[Checkpoint, bytes]:
+def _whole(backup: NodeDirectory) -> tuple[Checkpoint, bytes]:
     """Return a backup's checkpoint, and its segment up to the checkpoint's tail.
 
     Raises `DirectoryError` unless all of the backup is there.
@@ -114,7 +114,8 @@ def _whole(backup: NodeDirectory, files: Files) -> tuple[Checkpoint, bytes]:
         raise _damaged(backup, broken[0])
     if checkpoint is None:
         raise _damaged(backup, f"{backup.checkpoints}: no checkpoint is there")
-    segments, tail = backup.segments(files), checkpoint.tail
+    # It may lie where nothing can be written.
+    segments, tail = backup.segments(ReadOnlyFiles()), checkpoint.tail
     base = segments.base_of(tail.lsn)
     try:
         with closing(segments.open(base)) as segment:

@@ -36,11 +36,11 @@ KEPT = 2
 _DRAFT = "new.draft"
 
 
-def make_checkpoint(engine: Engine) -> Checkpoint:
+def make_checkpoint(engine: Engine, *, wait: bool = True) -> Checkpoint:
     """Make a checkpoint of what is committed now, durably; remove those that are too old.
 
-    Waits while another process makes one. Raises `RecordingFailed` where it cannot be made; then
-    all is as before, and it may be tried again.
+    While another process makes one it waits, or not: that process may have been stopped. Raises
+    `RecordingFailed` where it cannot be made; then all is as before, and it may be tried again.
     """
     directory, files = engine.directory, engine.segments.files
     try:
@@ -48,7 +48,10 @@ def make_checkpoint(engine: Engine) -> Checkpoint:
     except OSError as error:
         raise RecordingFailed(f"a checkpoint cannot be made: {error}") from error
     try:
-        lock.exclusive()
+        if wait:
+            lock.exclusive()
+        elif not lock.try_exclusive():
+            raise RecordingFailed(f"{lock.path}: another process makes a checkpoint already")
         # The directory may be an older one, or one copied without what was empty.
         directory.checkpoints.mkdir(mode=0o700, exist_ok=True)
         _check_room(engine)

@@ -182,7 +182,8 @@ class Engine:
         with self._marked(), store.write() as txn:
             command = decide(txn)
             if isinstance(command, Refusal | Due):
-                txn.abort()
+                # Nothing was stored, so this commits nothing, at once. To abort would be to wait,
+                # with the lock, until no other call of this process is in LMDB: also a long copy.
                 return command
             tail = store.meta.tail(txn)
             result: Result = self._apply(txn, command, tail.number + 1)

@@ -172,6 +172,10 @@ def _recover(
             control.distrust()
             store = _rebuild(directory, segments, plan, policy)
         undo.callback(store.close)
+        try:
+            epoch = directory.epoch()
+        except OSError as error:
+            raise DirectoryError(f"{directory.state}: cannot be opened: {error}") from error
         end = plan.tail.end
         try:
             if plan.outcome is Outcome.GO_ON:
@@ -186,7 +190,7 @@ def _recover(
         except OSError as error:
             control.fail()
             raise FlushFailed(f"{segments.directory}: cannot be flushed: {error}") from error
-        control.reset(directory.epoch(), end, clean=plan.clean)
+        control.reset(epoch, end, clean=plan.clean)
         undo.pop_all()
     _tell(directory, plan)
     return store

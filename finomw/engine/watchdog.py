@@ -62,7 +62,7 @@ class Processes:
     def end(self, pid: int, started: int) -> bool:
         """Kill a process if it is the one that started then, and stopped; say if it was.
 
-        Raises `PermissionError`.
+        Raises `OSError` where the system or the process's owner has no way for that.
         """
         try:
             handle = os.pidfd_open(pid)
@@ -173,7 +173,7 @@ class Watchdog:
         what = f"process {mark.pid} was stopped while it may hold the write lock and others waited"
         try:
             ended = self._processes.end(mark.pid, mark.started)
-        except PermissionError:
+        except OSError:
             if mark.pid not in self._not_allowed:
                 self._not_allowed.add(mark.pid)
                 logger.error("%s; it may not be ended from here: continue or kill it", what)

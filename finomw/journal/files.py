@@ -35,14 +35,15 @@ class MappedFile:
 
     __slots__ = ("_bytes", "_fd", "_map", "_words", "path", "size")
 
-    def __init__(self, path: Path, size: int) -> None:
+    def __init__(self, path: Path, size: int, *, writable: bool = True) -> None:
         self.path = path
         self.size = size
-        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
         try:
             if os.fstat(self._fd).st_size < size:
                 raise FileTooShort(f"{path}: shorter than {size} bytes")
-            self._map = mmap.mmap(self._fd, size)
+            access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+            self._map = mmap.mmap(self._fd, size, access=access)
         except BaseException:
             os.close(self._fd)
             raise
@@ -207,6 +208,14 @@ class Files:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+
+class ReadOnlyFiles(Files):
+    """Files that are read and nothing else, also where nothing may be written."""
+
+    def map(self, path: Path, size: int) -> MappedFile:
+        """Map an existing file of at least ``size`` bytes, to be read."""
+        return MappedFile(path, size, writable=False)
 
 
 def _draft_of(path: Path) -> Path:

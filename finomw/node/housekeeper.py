@@ -155,7 +155,7 @@ class Housekeeper:
             if now >= self._checkpoint_retry_at and self._checkpoint_is_due(now):
                 # Until it has succeeded, it has failed.
                 self._checkpoint_retry_at = now + CHECKPOINT_RETRY_NANOSECONDS
-                make_checkpoint(self._engine)
+                make_checkpoint(self._engine, wait=False)
                 self._checkpoint_at = now + CHECKPOINT_NANOSECONDS
                 self._checkpoint_retry_at = now
                 self._journal_trouble.clear()

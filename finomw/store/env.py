@@ -27,7 +27,7 @@ import lmdb
 import msgspec
 
 from finomw import limits
-from finomw.errors import DirectoryError, RecordingFailed
+from finomw.errors import DirectoryError, FinomwError, RecordingFailed
 from finomw.journal.locks import FileLock
 from finomw.store import space
 from finomw.store.gate import Gate, GateBusy
@@ -38,6 +38,8 @@ Table: TypeAlias = "lmdb._Database"
 DATA = space.DATA
 _TABLES_MAX = 16
 _GROW_LOCK = "grow.lock"
+_GROW_SECONDS = 5
+"""How long another process may take to make the file larger; a stopped one takes for ever."""
 _DAMAGED = (msgspec.MsgspecError, lmdb.CorruptedError, lmdb.PageNotFoundError)
 
 
@@ -78,7 +80,7 @@ class Environment:
             except OSError as error:
                 raise DirectoryError(f"{directory}: cannot be opened: {error}") from error
             undo.callback(self._grow_lock.close)
-            self._grow_lock.exclusive()
+            self._lock_size(DirectoryError)
             present = space.size_of(self._data)
             self._size = max(-(-size // limits.PAGE) * limits.PAGE, present)
             try:
@@ -179,7 +181,7 @@ class Environment:
         if self._gate.inside():
             raise RecordingFailed(f"{self._data}: cannot grow inside a transaction")
         with self._sizing:
-            self._grow_lock.exclusive()
+            self._lock_size(RecordingFailed)
             try:
                 size = space.size_of(self._data)
                 if larger and size <= self._size:
@@ -200,6 +202,13 @@ class Environment:
                 raise RecordingFailed(f"{self._data}: cannot grow now: {error}") from error
             finally:
                 self._grow_lock.release()
+
+    def _lock_size(self, error: type[FinomwError]) -> None:
+        if not self._grow_lock.exclusive_within(_GROW_SECONDS):
+            raise error(
+                f"{self._grow_lock.path}: another process has kept this for {_GROW_SECONDS} s; "
+                "if it was stopped, continue or kill it"
+            )
 
     def next_growth(self) -> int:
         """Return by how many bytes the state would grow; 0 where it may not."""
@@ -233,6 +242,16 @@ class Environment:
 
     def copy_to(self, fd: int) -> None:
         """Write a compact copy of one snapshot to an open file; writers go on meanwhile."""
+        try:
+            self._copy_to(fd)
+        except RecordingFailed as failed:
+            if not isinstance(failed.__cause__, lmdb.MapResizedError):
+                raise
+            # Another process has made the state larger; not a byte was written.
+            self.adopt()
+            self._copy_to(fd)
+
+    def _copy_to(self, fd: int) -> None:
         with self._passing():
             self._env.copyfd(fd, compact=True)
 

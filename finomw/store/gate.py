@@ -32,7 +32,7 @@ class Gate:
 
     def __init__(self) -> None:
         self._inside: dict[int, int] = {}
-        self._shut = False
+        self._shut = 0  # by how many: a fork may come while a new map waits
         self._changed = threading.Condition()
         _gates.add(self)
 
@@ -79,13 +79,13 @@ class Gate:
         The thread itself must not be inside: it would wait for itself.
         """
         with self._changed:
-            self._shut = True
+            self._shut += 1
             try:
                 if not self._changed.wait_for(lambda: not self._inside, DRAIN_SECONDS):
                     raise GateBusy(f"a transaction has been open for {DRAIN_SECONDS} s")
                 yield
             finally:
-                self._shut = False
+                self._shut -= 1
                 self._changed.notify_all()
 
     def hold_for_fork(self) -> None:
@@ -94,13 +94,13 @@ class Gate:
         The forking thread's own transactions do not matter: it comes back in the child too.
         """
         self._changed.acquire()
-        self._shut = True
+        self._shut += 1
         own = {get_ident()}
         self._changed.wait_for(lambda: self._inside.keys() <= own, DRAIN_SECONDS)
 
     def let_go_in_parent(self) -> None:
-        """Open the gate again."""
-        self._shut = False
+        """Open the gate again, unless a new map waits for it."""
+        self._shut -= 1
         self._changed.notify_all()
         self._changed.release()
 
@@ -109,7 +109,7 @@ class Gate:
         own = get_ident()
         self._inside = {own: self._inside[own]} if own in self._inside else {}
         self._changed = threading.Condition()
-        self._shut = False
+        self._shut = 0
 
 
 _gates: weakref.WeakSet[Gate] = weakref.WeakSet()

@@ -16,9 +16,11 @@ from pathlib import Path
 
 import histories
 import worlds
-from histories import Tally
+from swarm import Tally
 
 IMAGES_A_MOMENT = 20
+BATCH = 40
+"""Histories at a time."""
 
 
 def _play(seed: int, keep: Path) -> Tally:
@@ -31,12 +33,12 @@ def run(seeds: Iterable[int], keep: Path, count: int | None = None) -> Tally:
 
     Raises `judges.Broken`, which names the seed; what broke is kept.
     """
-    total = Tally()
+    total, left = Tally(), iter(seeds)
     with worlds.FORKS.Pool() as pool:
-        for tally in pool.imap_unordered(partial(_play, keep=keep), seeds):
-            total = total.plus(tally)
+        while batch := list(itertools.islice(left, BATCH)):
+            for tally in pool.imap_unordered(partial(_play, keep=keep), batch):
+                total = total.plus(tally)
             if count is not None and total.images >= count:
-                pool.terminate()
                 break
     return total
 

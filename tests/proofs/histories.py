@@ -11,12 +11,12 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
 
 import judges
 import worlds
 from crew import Crew, Process
 from judges import Broken
+from swarm import Tally, Tune, draw
 
 from finomw import limits
 from finomw.engine import charge, records
@@ -45,72 +45,6 @@ KEY = hash_token("fino_proof")
 BUFFER = 50
 BOOKS_EACH = 6
 """How many recovered journals of one history are opened, replayed and swept."""
-
-
-class Parameters(NamedTuple):
-    """What one history is like."""
-
-    unit: int
-    tearing: bool
-    segment_size: int
-    workers: int
-    records: int
-    switching: float
-    dying: float
-    aligning: float
-    note_max: int
-    attaching: float
-    flushing: float
-    holding: float
-    halfway: float
-    unnamed: float
-    checkpointing: float
-    failing: float
-    recycled: bool
-    restarts: int
-
-
-Tune = Callable[[Parameters], Parameters]
-"""Changes what was drawn, to look for something in particular."""
-
-
-class Tally(NamedTuple):
-    """What was tried: images are distinct within their moment."""
-
-    histories: int = 0
-    images: int = 0
-    books: int = 0
-    records: int = 0
-    torn: int = 0
-    ghosts: int = 0
-    killed: int = 0
-
-    def plus(self, other: Tally) -> Tally:
-        return Tally(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
-
-
-def draw(rng: Random) -> Parameters:
-    """Draw a history's parameters."""
-    return Parameters(
-        unit=rng.choice([limits.PAGE, SECTOR]),
-        tearing=rng.random() < 0.5,
-        segment_size=limits.PAGE * rng.choice([3, 3, 4, 5]),
-        workers=rng.choice([1, 2, 2, 3, 4]),
-        records=rng.randint(12, 45),
-        switching=rng.choice([0.02, 0.1, 0.4]),
-        dying=rng.choice([0.0, 0.005, 0.02]),
-        aligning=rng.choice([0.0, 0.2, 0.7]),
-        note_max=rng.choice([0, 40, 400, 1000]),
-        attaching=rng.choice([0.0, 0.0, 0.2]),
-        flushing=rng.choice([0.1, 0.3, 0.6]),
-        holding=rng.choice([0.1, 0.6, 0.6]),
-        halfway=rng.choice([0.0, 0.02, 0.1]),
-        unnamed=rng.choice([0.0, 0.02, 0.1]),
-        checkpointing=rng.choice([0.01, 0.03]),
-        failing=rng.choice([0.0, 0.0, 0.0, 0.0, 0.0, 0.03]),
-        recycled=rng.random() < 0.4,
-        restarts=rng.choice([0, 0, 1, 1, 2]),
-    )
 
 
 class History:

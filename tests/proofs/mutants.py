@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import histories
-from histories import Parameters, Tune
 from judges import Broken
+from swarm import Parameters, Tune
 
 from finomw.engine import checkpoint
 from finomw.engine.engine import Engine

@@ -43,6 +43,8 @@ from finomw.types import CustomerId, OnCrash, PlanName, RouteName
 
 IMAGES_A_MOMENT = 3
 CUTS_A_STEP = 2
+BATCH = 4
+"""Histories at a time."""
 
 
 class Tally(NamedTuple):
@@ -108,13 +110,11 @@ def play(seed: int, keep: Path) -> Tally:
 
 def run(seeds: Iterable[int], keep: Path, count: int) -> Tally:
     """Play histories on all processors until there were ``count`` cuts."""
-    total = Tally()
+    total, left = Tally(), iter(seeds)
     with worlds.FORKS.Pool() as pool:
-        for tally in pool.imap(partial(play, keep=keep), seeds):
-            total = total.plus(tally)
-            if total.cuts >= count:
-                pool.terminate()
-                break
+        while total.cuts < count:
+            for tally in pool.imap(partial(play, keep=keep), itertools.islice(left, BATCH)):
+                total = total.plus(tally)
     return total
 
 
@@ -239,22 +239,34 @@ WOUNDS: dict[str, Callable[[Path], None]] = {
 }
 
 
+def _copy(whole: Path, path: Path) -> None:
+    """Copy a directory, and let the control file take the copied state for the one it knows."""
+    shutil.copytree(whole, path)
+    if (path / "control").exists() and (path / "state").exists():
+        state = os.stat(path / "state")
+        control = Control(Files(), path / "control")
+        control.file.store_word(4 * 8, state.st_dev)
+        control.file.store_word(5 * 8, state.st_ino)
+        control.close()
+
+
 def kill_openings(folder: Path) -> Iterator[str]:
     """Kill the opening of real directories at each operation; yield what each was, once opened.
 
     Raises `Broken` where what is opened afterwards is not what an opening without a kill finds.
     """
-    for checkpoint, (wound, hurt) in itertools.product((False, True), WOUNDS.items()):
+    cases = [(False, wound) for wound in WOUNDS] + [(True, "control lost")]
+    for checkpoint, wound in cases:
         whole = folder / f"{wound} {checkpoint}"
         make_node(whole, checkpoint=checkpoint)
-        hurt(whole)
+        WOUNDS[wound](whole)
         path = folder / "undisturbed"
-        shutil.copytree(whole, path)
+        _copy(whole, path)
         expected = dump(path)
         shutil.rmtree(path)
         for at in itertools.count(1):
             path = folder / f"{wound} {checkpoint} {at}"
-            shutil.copytree(whole, path)
+            _copy(whole, path)
             child = worlds.FORKS.Process(target=_open_until, args=(path, at))
             child.start()
             child.join()
@@ -284,6 +296,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=secrets.randbelow(2**32), help="the first seed")
     parser.add_argument("--keep", type=Path, default=Path("recovery-cuts"), help="for what breaks")
     options = parser.parse_args()
+    logging.disable(logging.CRITICAL)  # each start that recovers says so
     print(f"seeds from {options.seed}", flush=True)
     began = time.monotonic()
     tally = run(itertools.count(options.seed), options.keep, options.count)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,15 +12,15 @@ from mounts import small_tmpfs
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "engine"))
 
-import nodes  # noqa: E402
-import ruins  # noqa: E402
+import nodes
+import ruins
 
-from finomw import limits  # noqa: E402
-from finomw.engine.backup import back_up, restore  # noqa: E402
-from finomw.engine.loss import accept_loss, assess  # noqa: E402
-from finomw.engine.verify import verify  # noqa: E402
-from finomw.errors import DirectoryError, FinomwError, RecordingFailed  # noqa: E402
-from finomw.testing.clock import ManualClock  # noqa: E402
+from finomw import limits
+from finomw.engine.backup import back_up, restore
+from finomw.engine.loss import accept_loss, assess
+from finomw.engine.verify import verify
+from finomw.errors import DirectoryError, FinomwError, RecordingFailed
+from finomw.testing.clock import ManualClock
 
 KIB = limits.KIB
 
@@ -30,7 +31,7 @@ def test_a_backup_or_a_restore_without_room_leaves_no_trace(tmp_path: Path, room
     left = ruins.leave(tmp_path / "node")
     engine = nodes.open_node(left.path)
     with small_tmpfs(room) as disk:
-        with pytest.raises((DirectoryError, RecordingFailed), match="No space|cannot be made"):
+        with pytest.raises((DirectoryError, RecordingFailed), match=r"No space|cannot be made"):
             back_up(engine, disk.path / "backup")
         assert list(disk.path.iterdir()) == []
         back_up(engine, tmp_path / "backup")
@@ -41,16 +42,20 @@ def test_a_backup_or_a_restore_without_room_leaves_no_trace(tmp_path: Path, room
     engine.close()
 
 
+def fill(path: Path) -> None:
+    """Leave no room on a file system."""
+    with path.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(KIB)):
+            pass
+
+
 def test_a_loss_without_room_to_keep_it_is_not_accepted_and_then_is(tmp_path: Path) -> None:
     left = ruins.leave(tmp_path / "node")
     ruin = ruins.damaged_record(left)
     with small_tmpfs(4 * limits.MIB) as disk:
         shutil.copytree(left.path, disk.path / "node", dirs_exist_ok=True)
         path, filler = disk.path / "node", disk.path / "filler"
-        with filler.open("wb") as file, pytest.raises(OSError, match="No space"):
-            while True:
-                file.write(bytes(KIB))
-                file.flush()
+        fill(filler)
         before = {file.name: file.read_bytes() for file in (path / "journal").iterdir()}
         with pytest.raises((OSError, FinomwError), match="No space"):
             accept_loss(path, ruin.end, ManualClock())

@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.no_cover
 
-HISTORIES = 320
+HISTORIES = 200
 IMAGES_MIN = 200_000
 
 

@@ -172,15 +172,15 @@ def test_a_row_that_cannot_be_decoded_is_a_damaged_state(
     with env.write() as txn:
         txn.put(b"good", msgspec.msgpack.encode(1), db=table)
         txn.put(b"bad", b"\xc1", db=table)
-    with (
-        pytest.raises(
-            RecordingFailed, match=r"data\.mdb: the state is damaged: .*then run `finomw "
-        ),
-        env.write() if write else env.read() as txn,
-    ):
-        if write:
-            txn.put(b"good", msgspec.msgpack.encode(2), db=table)
-        msgspec.msgpack.decode(txn.get(b"bad", db=table))
+
+    def use() -> None:
+        with env.write() if write else env.read() as txn:
+            if write:
+                txn.put(b"good", msgspec.msgpack.encode(2), db=table)
+            msgspec.msgpack.decode(txn.get(b"bad", db=table))
+
+    with pytest.raises(RecordingFailed, match=r"the state is damaged: .*then run `finomw recover`"):
+        use()
     with env.read() as txn:
         assert msgspec.msgpack.decode(txn.get(b"good", db=table)) == 1
 
