@@ -31,9 +31,16 @@ class ClientLeft(Exception):
 def declared_size(headers: Iterable[tuple[bytes, bytes]]) -> int | None:
     """Return the size in bytes that a request says its body has; None where it does not.
 
-    A server gives the app no more than that, so it may be counted without reading the body.
+    A server gives the app no more than that, so it may be counted without reading the body; but
+    of a chunked body it is not the size, and some servers pass both headers on.
     """
-    said = [value for name, value in headers if name.lower() == b"content-length"]
+    said = []
+    for name, value in headers:
+        lowered = name.lower()
+        if lowered == b"transfer-encoding":
+            return None
+        if lowered == b"content-length":
+            said.append(value)
     if len(said) != 1 or not _SIZE.fullmatch(said[0]):
         return None
     return int(said[0])

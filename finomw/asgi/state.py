@@ -44,6 +44,17 @@ class CallHold:
                 raise InvalidValue(f"meter: the rule has no {quoted(meter)}")
         return exceeds(dict(counts), dict(self.ceiling), self._splits)
 
+    def parts_of(self, counts: Counts) -> list[str]:
+        """Return the meters that are parts of those with counts, and have none themselves."""
+        parts = []
+        for meter in self._splits:
+            above: str | None = meter
+            while above is not None and above not in counts:
+                above = self._splits.get(above)
+            if above is not None and above != meter:
+                parts.append(meter)
+        return parts
+
 
 class Call:
     """A call under way, as the app sees it in ``request.state.fino``.
@@ -93,7 +104,7 @@ class Call:
         """Return what was read with what the app added; after the ``last`` it can add no more.
 
         A meter of which nothing was read has what the app said. One that only the app counts is
-        missing until it does.
+        missing until it does; a part that nobody mentions is 0 where its whole is told.
         """
         with self._lock:
             self._ended = self._ended or last
@@ -107,6 +118,8 @@ class Call:
             else:
                 counts[meter] = total
         if status is not UsageStatus.INVALID:
+            if added:
+                counts.update(dict.fromkeys(self.hold.parts_of(counts), 0))
             complete = counts.keys() >= self._meters.keys()
             status = UsageStatus.KNOWN if complete else UsageStatus.MISSING
         return Usage(counts, status, usage.error)

@@ -177,7 +177,7 @@ class Estimate:
 
 
 def mentions(raw: bytes, mention: re.Pattern[bytes]) -> bool:
-    """Say whether one of some JSON strings is in a text, as a value, or as a key but of null.
+    """Say whether one of some JSON strings is in a text, as a value, or as a key but of null or [].
 
     It is found however it is spelled; what merely looks like one is taken for one.
     """
@@ -190,7 +190,7 @@ def _mention(references: tuple[str, ...]) -> re.Pattern[bytes] | None:
     if not references:
         return None
     texts = b"|".join(re.escape(text.encode()) for text in references)
-    return re.compile(rb'"(?:' + texts + rb')"(?!\s*+:\s*+null\b)')
+    return re.compile(rb'"(?:' + texts + rb')"(?!\s*+:\s*+(?:null\b|\[\s*+\]))')
 
 
 def _said(name: str) -> str:
