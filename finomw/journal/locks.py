@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 import time
 import weakref
 from pathlib import Path
@@ -22,8 +23,9 @@ class FileLock:
     def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = path
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        self._fd = os.open(path, flags, 0o600)
-        _locks.add(self)
+        with _opening:
+            self._fd = os.open(path, flags, 0o600)
+            _locks.add(self)
 
     def exclusive(self) -> None:
         """Wait until nobody else holds the lock in any way, and take it."""
@@ -65,11 +67,17 @@ class FileLock:
 
 
 _locks: weakref.WeakSet[FileLock] = weakref.WeakSet()
+_opening = threading.RLock()
+"""Held while a lock is opened, and by a fork: a child that has a descriptor it does not know of
+would keep what the parent locks with it afterwards, also from itself."""
 
 
 def _close_in_child() -> None:
     for lock in list(_locks):
         lock.close()
+    _opening.release()
 
 
-os.register_at_fork(after_in_child=_close_in_child)
+os.register_at_fork(
+    before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_close_in_child
+)
