@@ -32,7 +32,8 @@ def test_a_fork_waits_until_a_lock_that_is_being_opened_is_known(
         lock.exclusive()
         lock.close()
 
-    child, leave = os.pipe(), os.pipe()
+    told, tells = os.pipe()
+    leave, lets_go = os.pipe()
     opener = threading.Thread(target=lock_and_close)
     monkeypatch.setattr(os, "open", slowly)
     opener.start()
@@ -42,14 +43,18 @@ def test_a_fork_waits_until_a_lock_that_is_being_opened_is_known(
     release.start()
     pid = os.fork()
     if not pid:
-        os.write(child[1], b"1")
-        os.read(leave[0], 1)
+        os.close(lets_go)
+        os.write(tells, b"1")
+        os.read(leave, 1)
         os._exit(0)
-    assert os.read(child[0], 1) == b"1"
+    assert os.read(told, 1) == b"1"
     opener.join(60)
     release.join(60)
-    assert FileLock(path).try_exclusive()
-    os.write(leave[1], b"1")
+    again = FileLock(path)
+    free = again.try_exclusive()
+    again.close()
+    os.close(lets_go)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    for fd in (*child, *leave):
+    for fd in (told, tells, leave):
         os.close(fd)
+    assert free
