@@ -19,24 +19,20 @@ import asyncio
 import logging
 import os
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
 
 from starlette.types import Message, Receive, Send
 
 from finomw.asgi.bill import Bill
 from finomw.asgi.ending import Answer
 from finomw.asgi.estimation import Passed
-from finomw.asgi.failure import Failures
 from finomw.asgi.problems import Refused, send_refusal
 from finomw.asgi.rules import Rule
+from finomw.asgi.serving import Node
 from finomw.asgi.state import Call
 from finomw.engine import charge
 from finomw.engine.charge import Held
-from finomw.engine.durable import Durable
-from finomw.engine.engine import Engine
 from finomw.errors import InvariantBroken, RecordingFailed
 from finomw.metering.closing import closing
-from finomw.metering.guard import Guard
 from finomw.metering.readers import Reader
 from finomw.metering.usage import Usage
 from finomw.money.pricing import PriceList
@@ -44,18 +40,7 @@ from finomw.types import Counts, Lsn, OnCrash
 
 logger = logging.getLogger("finomw")
 
-Durability = Literal["settled", "held", "relaxed"]
 _BODILESS = frozenset({204, 205, 304})
-
-
-class Node(NamedTuple):
-    """What an answer needs of the node: the engine, the wait for the disk, how long, and else."""
-
-    engine: Engine
-    durable: Durable
-    durability: Durability
-    failures: Failures
-    guard: Guard
 
 
 class StreamCut(OSError):

@@ -25,8 +25,8 @@ from finomw.asgi.bill import Bill
 from finomw.asgi.ending import Answer
 from finomw.asgi.estimation import Passed
 from finomw.asgi.problems import Refused, send_refusal
-from finomw.asgi.responder import Node
 from finomw.asgi.rules import SocketRule
+from finomw.asgi.serving import Node
 from finomw.asgi.state import Call
 from finomw.engine import charge
 from finomw.engine.charge import Held

@@ -215,7 +215,7 @@ def _rehearse(
 
 def _behind(segments: Segments, end: Lsn) -> Iterator[Lost]:
     """Yield what lies behind ``end``, oldest first."""
-    with Window(segments) as window:
+    with closing(Window(segments)) as window:
         for base, lsn in recovery.behind(segments, end):
             try:
                 segment = window.at(base)
@@ -292,7 +292,7 @@ def _fits(place: Alone, path: Path, end: Lsn) -> bool:
 
 def _flush(segments: Segments, durable: Lsn, end: Lsn) -> None:
     """Have what is kept on disk: it was perhaps read from memory only, see `Segment.restore`."""
-    with Window(segments) as window:
+    with closing(Window(segments)) as window:
         for base in segments.covering(durable, end):
             segment = window.at(base)
             segment.restore(durable, end)

@@ -182,7 +182,7 @@ def _recover(
                 recovery.zero_behind(segments, end)
             else:
                 recovery.settle_end(segments, Reader(segments, plan.tail), plan.durable)
-            with Window(segments) as window:
+            with closing(Window(segments)) as window:
                 for base in segments.covering(plan.durable, end):
                     segment = window.at(base)
                     segment.restore(plan.durable, end)

@@ -9,6 +9,7 @@ time, so that a journal of any length can be read.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 from finomw.journal.format import HEADER_SIZE, StoredRecord, Tail, decode_record
 from finomw.journal.segment import MissingSegment, Segments, Window
@@ -29,7 +30,7 @@ class Reader:
 
     def __iter__(self) -> Iterator[StoredRecord]:
         """Yield records until the chain ends; ``stamp`` is the highest durable LSN they name."""
-        with Window(self._segments) as window:
+        with closing(Window(self._segments)) as window:
             while not self._reached() and (record := self._next(window)) is not None:
                 if self._until is not None and record.lsn >= self._until:
                     return
@@ -64,7 +65,7 @@ def _after(
 def reaches(segments: Segments, start: Lsn, end: Lsn) -> bool:
     """Say whether records follow one another from ``start``, the end of one, exactly to ``end``."""
     previous: int | None = None
-    with Window(segments) as window:
+    with closing(Window(segments)) as window:
         while start < end:
             record = _after(segments, window, start, previous)
             if record is None:
@@ -75,7 +76,7 @@ def reaches(segments: Segments, start: Lsn, end: Lsn) -> bool:
 
 def read_at(segments: Segments, lsn: int) -> StoredRecord | None:
     """Return the record that starts at ``lsn``, whatever it follows; ``None`` without one."""
-    with Window(segments) as window:
+    with closing(Window(segments)) as window:
         try:
             segment = window.at(segments.base_of(lsn))
         except MissingSegment:

@@ -53,6 +53,7 @@ of all records, also of those that lie behind the end. The worst of the three ou
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from enum import Enum
 from typing import NamedTuple
 
@@ -215,7 +216,7 @@ def judge_end(segments: Segments, tail: Tail, known: Lsn) -> JournalEnd:
     ``tail`` is the last record that can be read, ``known`` what is known durable so far.
     """
     found, stamp = Behind.ZEROS, known
-    with Window(segments) as window:
+    with closing(Window(segments)) as window:
         for base, lsn in behind(segments, tail.end):
             segment = window.at(base)
             if not has_bytes(segment, lsn):
@@ -266,14 +267,14 @@ def give_up(end: Lsn | None) -> str:
 
 def check_behind(segments: Segments, end: Lsn) -> None:
     """Raise as `Window.at` where a segment behind ``end`` is none that belongs there."""
-    with Window(segments) as window:
+    with closing(Window(segments)) as window:
         for base, _ in behind(segments, end):
             window.at(base)
 
 
 def zero_behind(segments: Segments, end: Lsn) -> None:
     """Zero everything behind ``end``, in all segments, and flush it."""
-    with Window(segments) as window:
+    with closing(Window(segments)) as window:
         for base, lsn in behind(segments, end):
             segment = window.at(base)
             if has_bytes(segment, lsn):

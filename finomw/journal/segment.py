@@ -15,7 +15,6 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from zlib import crc32
 
 from finomw.errors import DirectoryError, JournalDamaged, RecordingFailed
@@ -234,17 +233,6 @@ class Window:
         if self._segment is not None:
             self._segment.close()
             self._segment = None
-
-    def __enter__(self) -> Window:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _check_order(path: Path, before: SegmentHeader, header: SegmentHeader) -> None:

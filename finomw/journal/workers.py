@@ -8,6 +8,7 @@ worker, at once and without guessing, also when its process id has been taken by
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -112,7 +113,7 @@ def heal(
         over = (mine is not None and slot.index == mine.index) or not workers.alive(worker)
         if over or everyone:
             durable, end = control.durable(), max(committed, mark)
-            with Window(segments) as window:
+            with closing(Window(segments)) as window:
                 for base in segments.covering(durable, end):
                     window.at(base).restore(durable, end)
             # Another's flush may have got further meanwhile.

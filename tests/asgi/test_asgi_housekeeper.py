@@ -21,5 +21,5 @@ def test_who_cannot_keep_house_serves_nothing_until_that_is_possible(shop: Shop)
         return seen
 
     assert run(main()) == [503, 503, 200]
-    assert middleware._housekeeper is not None
-    assert middleware._housekeeper._thread.is_alive()
+    assert middleware._serving._housekeeper is not None
+    assert middleware._serving._housekeeper._thread.is_alive()

@@ -73,7 +73,7 @@ class Site:
 
 
 def is_open(middleware: FinoMiddleware) -> bool:
-    return middleware._engine is not None
+    return middleware._serving._engine is not None
 
 
 def test_a_lifespan_opens_before_the_app_and_closes_after_it(shop: Shop) -> None:

@@ -308,7 +308,7 @@ def test_a_server_that_joins_a_failed_node_starts_and_lets_calls_pass(
 
     middleware = shop.middleware(app)
     with monkeypatch.context() as patch:
-        patch.setattr("finomw.asgi.middleware.open_engine", failed)
+        patch.setattr("finomw.asgi.serving.open_engine", failed)
         run(main())
     # The node was started anew meanwhile: then it is joined, and calls are charged again.
     assert run(serve(middleware, http_scope(token=shop.token), Server(None))).status == 200

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import nodes
 import pytest
-from fatal import Fatal
 from nodes import ALICE, SEGMENT
 from processes import Child, Pipe
 
@@ -25,6 +24,7 @@ from finomw.engine.verify import verify
 from finomw.errors import DirectoryError, FinomwError, JournalDamaged, RecordingFailed
 from finomw.journal.recovery import Outcome
 from finomw.testing.clock import ManualClock
+from finomw.testing.fatal import Fatal
 from finomw.testing.files import FaultyFiles
 from finomw.types import HoldId
 

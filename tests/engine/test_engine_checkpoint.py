@@ -24,6 +24,7 @@ from finomw.errors import JournalDamaged, RecordingFailed
 from finomw.journal.files import Files
 from finomw.journal.format import START
 from finomw.store.checkpoints import listed, name_of
+from finomw.testing.fatal import Fatal
 from finomw.testing.files import FaultyFiles
 
 
@@ -327,54 +328,11 @@ def with_few_files(pipe: Pipe, path: Path) -> None:
     engine.close()
 
 
-class Step(Files):
-    """Counts the operations on files, and kills the process at one of them."""
-
-    def __init__(self, fatal: int = 0) -> None:
-        self.done = 0
-        self._fatal = fatal
-
-    def _step(self) -> None:
-        self.done += 1
-        if self.done == self._fatal:
-            os.kill(os.getpid(), 9)
-
-    def fill(self, path: Path, write: Callable[[int], None]) -> None:
-        def half(fd: int) -> None:
-            write(fd)
-            self._step()
-
-        self._step()
-        super().fill(path, half)
-        self._step()
-
-    def append(self, path: Path, data: bytes) -> None:
-        self._step()
-        super().append(path, data[: len(data) // 2])
-        self._step()
-        super().append(path, data[len(data) // 2 :])
-        self._step()
-
-    def rename(self, source: Path, target: Path) -> None:
-        self._step()
-        super().rename(source, target)
-        self._step()
-
-    def unlink(self, path: Path) -> None:
-        self._step()
-        super().unlink(path)
-        self._step()
-
-    def sync_directory(self, directory: Path) -> None:
-        self._step()
-        super().sync_directory(directory)
-
-
 def checkpoint_and_prune(pipe: Pipe, path: Path, fatal: int) -> None:
-    files = Step()
+    files = Fatal()
     engine = nodes.open_node(path, files)
     nodes.held(engine, 0)
-    files.done, files._fatal = 0, fatal
+    files.arm(fatal)
     make_checkpoint(engine)
     prune(engine, 0)
     pipe.send(files.done)

@@ -11,7 +11,6 @@ from pathlib import Path
 import nodes
 import pytest
 import ruins
-from fatal import Fatal
 from nodes import SEGMENT
 from processes import Child, Pipe
 from ruins import Left, Ruin
@@ -27,6 +26,7 @@ from finomw.journal.files import Files
 from finomw.journal.recovery import Outcome
 from finomw.store.checkpoints import listed
 from finomw.testing.clock import ManualClock
+from finomw.testing.fatal import Fatal
 from finomw.testing.files import FaultyFiles
 
 Happens = Callable[[Left], Ruin]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,7 @@ def test_a_reader_that_is_left_in_the_middle_lets_go(tmp_path: Path, long: Journ
 
 def test_a_window_raises_as_the_segments_do_and_closes(tmp_path: Path, long: Journal) -> None:
     files = CountingFiles()
-    with Window(segments_in(tmp_path, files)) as window:
+    with closing(Window(segments_in(tmp_path, files))) as window:
         assert window.at(SIZE).base == SIZE
         assert window.at(SIZE) is window.at(SIZE)
         with pytest.raises(MissingSegment):

@@ -13,6 +13,7 @@ import logging
 import os
 import secrets
 import shutil
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -27,18 +28,21 @@ from judges import Broken
 
 from finomw import limits
 from finomw.engine import charge
+from finomw.engine.analysis import dry_run
 from finomw.engine.checkpoint import make_checkpoint
 from finomw.engine.customers import add_customer
-from finomw.engine.directory import create
+from finomw.engine.directory import create, find
 from finomw.engine.engine import Engine
 from finomw.engine.grants import grant
 from finomw.engine.keys import hash_token
 from finomw.engine.policy import BelowZero
 from finomw.errors import FinomwError
 from finomw.journal.control import Control
-from finomw.journal.files import Files, MappedFile
+from finomw.journal.files import Files
+from finomw.journal.recovery import Outcome
 from finomw.testing.clock import ManualClock
 from finomw.testing.disk import SimulatedDisk
+from finomw.testing.fatal import Fatal
 from finomw.types import CustomerId, OnCrash, PlanName, RouteName
 
 IMAGES_A_MOMENT = 3
@@ -122,58 +126,6 @@ CUSTOMER = CustomerId("ann")
 SEGMENT = limits.SEGMENT_SIZE_MIN
 
 
-class KillingFiles(Files):
-    """The real file system; the process is gone before its n-th operation, as by SIGKILL."""
-
-    def __init__(self, at: int) -> None:
-        self._left = at
-
-    def step(self) -> None:
-        """Count one operation."""
-        self._left -= 1
-        if self._left == 0:
-            os._exit(9)
-
-    def map(self, path: Path, size: int) -> MappedFile:
-        self.step()
-        return _KillingFile(self, path, size)
-
-    def allocate(self, path: Path, size: int, head: bytes) -> None:
-        self.step()
-        super().allocate(path, size, head)
-
-    def rename(self, source: Path, target: Path) -> None:
-        self.step()
-        super().rename(source, target)
-
-    def sync_directory(self, directory: Path) -> None:
-        self.step()
-        super().sync_directory(directory)
-
-
-class _KillingFile(MappedFile):
-    __slots__ = ("_files",)
-
-    def __init__(self, files: KillingFiles, path: Path, size: int) -> None:
-        super().__init__(path, size)
-        self._files = files
-
-    def store(self, offset: int, data: bytes) -> None:
-        half = len(data) // 16 * 8
-        self._files.step()
-        super().store(offset, data[:half])
-        self._files.step()
-        super().store(offset + half, data[half:])
-
-    def store_word(self, offset: int, value: int) -> None:
-        self._files.step()
-        super().store_word(offset, value)
-
-    def flush(self) -> None:
-        self._files.step()
-        super().flush()
-
-
 def make_node(path: Path, *, checkpoint: bool) -> None:
     """Make a directory whose last worker died with open holds, and whose tail is torn."""
     create(path, SEGMENT, 1 << 20)
@@ -217,7 +169,7 @@ def dump(path: Path) -> object:
 def _open_until(path: Path, at: int) -> None:
     """Open a directory in this process, and die at an operation."""
     logging.disable(logging.CRITICAL)
-    worlds.drop(Engine(path, ManualClock(), KillingFiles(at), BelowZero()))
+    worlds.drop(Engine(path, ManualClock(), Fatal(at), BelowZero()))
     os._exit(0)
 
 
@@ -243,10 +195,10 @@ def _copy(whole: Path, path: Path) -> None:
     """Copy a directory, and let the control file take the copied state for the one it knows."""
     shutil.copytree(whole, path)
     if (path / "control").exists() and (path / "state").exists():
-        state = os.stat(path / "state")
+        epoch = find(path).epoch()
         control = Control(Files(), path / "control")
-        control.file.store_word(4 * 8, state.st_dev)
-        control.file.store_word(5 * 8, state.st_ino)
+        control.file.store_word(4 * 8, epoch.device)
+        control.file.store_word(5 * 8, epoch.inode)
         control.close()
 
 
@@ -262,6 +214,9 @@ def kill_openings(folder: Path) -> Iterator[str]:
         WOUNDS[wound](whole)
         path = folder / "undisturbed"
         _copy(whole, path)
+        goes_on = dry_run(path).outcome is Outcome.GO_ON
+        if goes_on is not (wound == "nothing"):
+            raise Broken(f"{path}: this start does not do what it is here for")
         expected = dump(path)
         shutil.rmtree(path)
         for at in itertools.count(1):
@@ -275,7 +230,7 @@ def kill_openings(folder: Path) -> Iterator[str]:
             shutil.rmtree(path)
             if child.exitcode == 0:
                 break
-            if child.exitcode != 9:
+            if child.exitcode != -signal.SIGKILL:
                 raise Broken(f"{path}: the opening ended with {child.exitcode}")
             yield f"{wound}, operation {at}"
         shutil.rmtree(whole)
