@@ -18,7 +18,6 @@ from finomw.cli.options import CONFIG_DEFAULT, ConfigOption, JsonOption
 from finomw.cli.output import one_line, print_fields, print_json, print_table, utc, utc_exact
 from finomw.config.load import load
 from finomw.config.model import (
-    REST,
     Config,
     FreeRoute,
     Plan,
@@ -32,6 +31,7 @@ from finomw.config.model import (
     UnitPrice,
 )
 from finomw.config.plan_checks import by_parameter
+from finomw.config.values import REST
 from finomw.errors import ConfigError
 from finomw.metering.measure import sources, transforms
 from finomw.metering.programs import compile_program

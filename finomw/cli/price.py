@@ -15,7 +15,8 @@ from finomw.cli.options import CONFIG_DEFAULT, ConfigOption, JsonOption, one_of
 from finomw.cli.output import print_fields, print_json, print_table, utc_exact
 from finomw.cli.plans import read_plan
 from finomw.cli.times import TIME_HELP, moment, now
-from finomw.config.model import REST, PricedRoute
+from finomw.config.model import PricedRoute
+from finomw.config.values import REST
 from finomw.errors import InvalidValue, quoted
 from finomw.metering.counts import judge
 from finomw.money.explain import Explanation, explain

@@ -11,13 +11,8 @@ from collections.abc import Sequence
 
 from finomw import limits
 from finomw.config.match import WEBSOCKET
-from finomw.config.model import (
-    BY_APP,
-    MeteredRoute,
-    PricedRoute,
-    Route,
-    SocketRoute,
-)
+from finomw.config.model import MeteredRoute, PricedRoute, Route, SocketRoute
+from finomw.config.values import BY_APP
 from finomw.config.wording import join, unknown_meter
 from finomw.errors import Problem
 from finomw.types import OnCrash

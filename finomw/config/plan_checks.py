@@ -12,7 +12,6 @@ from itertools import pairwise
 from typing import Final
 
 from finomw.config.model import (
-    COST,
     FreeRoute,
     Plan,
     PlanQuota,
@@ -22,6 +21,7 @@ from finomw.config.model import (
     RoutePrice,
     Tier,
 )
+from finomw.config.values import COST
 from finomw.config.wording import join, nearest, shown, unknown_meter
 from finomw.errors import Problem
 

@@ -22,19 +22,16 @@ from finomw.config import presets
 from finomw.config.instant import parse_instant
 from finomw.config.match import WEBSOCKET, Match, parse_match
 from finomw.config.model import (
-    REST,
-    SIZE_UNITS,
     FreeRoute,
     MeteredRoute,
-    MeterKey,
     Minimum,
     Price,
     Prices,
     Route,
     RoutePrice,
     SocketRoute,
-    Unit,
 )
+from finomw.config.values import REST, SIZE_UNITS, MeterKey, Unit
 from finomw.config.wording import FloatText, join, nearest, shown
 from finomw.errors import InvalidValue, Problem
 

@@ -212,10 +212,7 @@ def _plan(
     directory: NodeDirectory, segments: Segments, watermark: Lsn, missing: Lsn | None
 ) -> Analysis:
     """Return how the state would be rebuilt."""
-    node = directory.node
-    checkpoint, broken = checkpoints.newest_good(
-        directory.checkpoints, directory.id, node.incarnation
-    )
+    checkpoint, broken = checkpoints.newest_good(directory.checkpoints, *directory.identity)
     start = START if checkpoint is None else checkpoint.tail
     base = segments.base_of(start.lsn)
     reaches = base in segments.bases()

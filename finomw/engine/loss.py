@@ -259,7 +259,7 @@ def _part(place: Alone, found: Assessment, end: Lsn, clock: Clock) -> Path | Non
         if control is None:
             control = Control(files, directory.control)
             undo.callback(control.close)
-        _flush(segments, max(found.first, min(found.plan.durable, end)), end)
+        recovery.store_again(segments, max(found.first, min(found.plan.durable, end)), end)
         _demand(control, max(found.plan.durable, end + ALIGNMENT))
         if found.lost or misfits or recovery.missing_segment(bases, segments.size) is not None:
             aside.begin(found.lost)
@@ -288,15 +288,6 @@ def _fits(place: Alone, path: Path, end: Lsn) -> bool:
         return int(path.stem, 16) <= end
     except JournalDamaged:
         return False
-
-
-def _flush(segments: Segments, durable: Lsn, end: Lsn) -> None:
-    """Have what is kept on disk: it was perhaps read from memory only, see `Segment.restore`."""
-    with closing(Window(segments)) as window:
-        for base in segments.covering(durable, end):
-            segment = window.at(base)
-            segment.restore(durable, end)
-            segment.file.flush()
 
 
 def _cut(segments: Segments, end: Lsn, aside: Aside) -> None:

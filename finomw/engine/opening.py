@@ -30,7 +30,7 @@ from finomw.journal.format import START
 from finomw.journal.locks import FileLock
 from finomw.journal.reader import Reader
 from finomw.journal.recovery import Outcome
-from finomw.journal.segment import Segments, Window
+from finomw.journal.segment import Segments
 from finomw.journal.workers import start_time
 from finomw.store import Guard, Store
 from finomw.store.accounts import BlockPolicy
@@ -156,11 +156,7 @@ def _join(directory: NodeDirectory, control: Control) -> Store:
 def _recover(
     directory: NodeDirectory, segments: Segments, control: Control, policy: BlockPolicy
 ) -> Store:
-    """Judge the state, rebuild it if need be, and reset the control file; we are alone.
-
-    Whatever the page cache says that no flush has vouched for is stored again before it is
-    flushed: an earlier flush may have failed and left the lost pages marked clean.
-    """
+    """Judge the state, rebuild it if need be, and reset the control file; we are alone."""
     plan = analyse(directory, segments, control)
     with ExitStack() as undo:
         store = _believed(directory) if plan.outcome is Outcome.GO_ON else None
@@ -182,11 +178,7 @@ def _recover(
                 recovery.zero_behind(segments, end)
             else:
                 recovery.settle_end(segments, Reader(segments, plan.tail), plan.durable)
-            with closing(Window(segments)) as window:
-                for base in segments.covering(plan.durable, end):
-                    segment = window.at(base)
-                    segment.restore(plan.durable, end)
-                    segment.file.flush()
+            recovery.store_again(segments, plan.durable, end)
         except OSError as error:
             control.fail()
             raise FlushFailed(f"{segments.directory}: cannot be flushed: {error}") from error

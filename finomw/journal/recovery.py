@@ -282,6 +282,19 @@ def zero_behind(segments: Segments, end: Lsn) -> None:
                 segment.file.flush()
 
 
+def store_again(segments: Segments, durable: Lsn, end: Lsn) -> None:
+    """Store what no flush has vouched for onto itself, and flush it; raises `OSError`.
+
+    It was perhaps read from memory only: an earlier flush may have failed and left the lost pages
+    marked clean.
+    """
+    with closing(Window(segments)) as window:
+        for base in segments.covering(durable, end):
+            segment = window.at(base)
+            segment.restore(durable, end)
+            segment.file.flush()
+
+
 def behind(segments: Segments, end: Lsn) -> list[tuple[Lsn, Lsn]]:
     """Return where bytes behind ``end`` may lie: in its segment, and in later ones.
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from finomw.config.model import BY_APP, BYTES, MeteredRoute, PricedRoute, SocketRoute
+from finomw.config.model import MeteredRoute, PricedRoute, SocketRoute
+from finomw.config.values import BY_APP, BYTES
 from finomw.config.wording import join
 from finomw.errors import InvalidValue, Problem
 from finomw.metering.estimate import Bounds, Estimate, divisor_of, program_of

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from finomw.config.model import BYTES
+from finomw.config.values import BYTES
 from finomw.errors import InvalidValue
 from finomw.metering.allowance import Allowance, NotInline
 from finomw.metering.counts import judge

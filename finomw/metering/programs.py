@@ -27,8 +27,9 @@ from finomw.metering.documents import Document
 from finomw.metering.evaluate import Evaluator, Undecided, evaluator
 from finomw.metering.fields import Fields, Missed, Part, Path
 from finomw.metering.growth import growth
+from finomw.metering.parser import parse
 from finomw.metering.references import references
-from finomw.metering.syntax import Expr, parse
+from finomw.metering.syntax import Expr
 from finomw.types import Counts, UsageStatus
 
 COMPLAINT_MAX: Final = 100

@@ -20,8 +20,8 @@ from finomw.metering.allowance import Allowance, NotInline
 from finomw.metering.documents import Document
 from finomw.metering.growth import growth
 from finomw.metering.guard import Guard, Job
+from finomw.metering.parser import parse
 from finomw.metering.programs import COMPLAINT_MAX, ProgramFailed, compile_program
-from finomw.metering.syntax import parse
 
 _WRAPPED: Final = '. as $finomw__ | (%s\n) | if . == $finomw__ then "" else tojson end'
 _SAME, _NOTHING, _TEXT, _FAILED = b"=", b"-", b"+", b"!"

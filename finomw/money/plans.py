@@ -13,7 +13,8 @@ from typing import TypeAlias
 import msgspec
 
 from finomw import limits
-from finomw.config.model import REST, Plan, Price, Prices, RoutePrice, Source, Tier, UnitPrice
+from finomw.config.model import Plan, Price, Prices, RoutePrice, Tier, UnitPrice
+from finomw.config.values import REST, Source
 from finomw.config.wording import join
 from finomw.errors import InvalidValue, InvariantBroken, Problem
 from finomw.money.micros import MICROS_PER_USD, from_usd, to_usd

@@ -11,7 +11,8 @@ from typing import Final
 
 import msgspec
 
-from finomw.config.model import COST, PlanQuota
+from finomw.config.model import PlanQuota
+from finomw.config.values import COST
 from finomw.config.wording import join
 from finomw.errors import InvalidValue, InvariantBroken, Problem
 from finomw.money.micros import amount

@@ -349,31 +349,28 @@ def test_an_estimate_is_never_above_what_was_held(
     assert shop.ended() == tokens(2, PARTIAL, GUESS)
 
 
-def test_a_meter_without_an_estimate_is_taken_as_held(open_shop: Callable[..., Shop]) -> None:
-    prices = '      two: {asked: {usd: "0.00001"}, tokens: {usd: "0.00001"}}\n'
-    routes = """
+TWO_METERS = config_text(
+    prices='      two: {asked: {usd: "0.00001"}, tokens: {usd: "0.00001"}}\n',
+    routes="""
   - match: POST /two
     name: two
     meter: {asked: .usage.asked, tokens: .usage.tokens}
     hold: {asked: 30, tokens: 100}
     estimate: {tokens: deltas}
-"""
-    shop = open_shop(config_text(prices=prices, routes=routes))
+""",
+)
+"""Only one of two meters is estimated."""
+
+
+def test_a_meter_without_an_estimate_is_taken_as_held(open_shop: Callable[..., Shop]) -> None:
+    shop = open_shop(TWO_METERS)
     run(run_call(shop, "/two", UNUSED, "leaves"))
     counts = {"asked": 30, "tokens": 3}
     assert shop.ended() == Ended(33 * TOKEN, PARTIAL, "estimated: asked, tokens", counts)
 
 
 def test_what_was_said_of_another_meter_is_not_estimated(open_shop: Callable[..., Shop]) -> None:
-    prices = '      two: {asked: {usd: "0.00001"}, tokens: {usd: "0.00001"}}\n'
-    routes = """
-  - match: POST /two
-    name: two
-    meter: {asked: .usage.asked, tokens: .usage.tokens}
-    hold: {asked: 30, tokens: 100}
-    estimate: {tokens: deltas}
-"""
-    shop = open_shop(config_text(prices=prices, routes=routes))
+    shop = open_shop(TWO_METERS)
     head = [start(200, SSE), body(event({"usage": {"asked": 11, "tokens": 1}}), True)]
     run(run_call(shop, "/two", [*head, *UNUSED[1:]], "leaves"))
     counts = {"asked": 11, "tokens": 3}

@@ -140,9 +140,7 @@ def recover_journal(disk: SimulatedDisk, directory: NodeDirectory) -> Found:
     control.distrust()
     found = read_back(disk, directory)
     segments = directory.segments(disk)
-    for segment in segments.between(mark, found.tail.end):
-        segment.restore(mark, found.tail.end)
-        segment.file.flush()
+    recovery.store_again(segments, mark, found.tail.end)
     control.reset(directory.epoch(), found.tail.end)
     return found
 
