@@ -68,23 +68,23 @@ class Admission:
             caller = identify(node.engine, scope)
             if isinstance(caller, Refused):
                 return caller
-            request, size = b"", 0
+            request, size = None, 0
             if isinstance(rule, Rule) and body is not None:
                 read = await _read_request(rule, scope, body, node.guard)
                 if isinstance(read, Refused):
                     return read
                 request, size = read
-            if request:
+            if request is not None:
                 # That may have taken long. A plan that has changed since would begin its quotas'
                 # periods, and those stand until their end; a key may have been revoked.
                 caller = identify(node.engine, scope)
                 if isinstance(caller, Refused):
                     return caller
-            document = Document(request, Allowance())
+            document = Document(request or b"", Allowance())
             try:
                 quoted = self._quote(node, rule, matched, caller, document, size)
             except NotInline:
-                document = await node.guard.read(self._programs(rule, caller), request)
+                document = await node.guard.read(self._programs(rule, caller), request or b"")
                 caller = identify(node.engine, scope)
                 if isinstance(caller, Refused):
                     return caller
@@ -180,10 +180,11 @@ class Admission:
 
 async def _read_request(
     rule: Rule, scope: Scope, body: RequestBody, guard: Guard
-) -> tuple[bytes, int] | Refused:
-    """Return what the rule has to know of a request: its text, if that, and its size in bytes.
+) -> tuple[bytes | None, int] | Refused:
+    """Return what the rule has to know of a request: its text, and its size in bytes.
 
-    Both are of what the app will see. Raises `TooLarge`, `ClientLeft`.
+    Both are of what the app will see; ``None`` where the text was not read. Raises `TooLarge`,
+    `ClientLeft`.
     """
     size = 0
     if rule.sizes_request:
@@ -193,7 +194,7 @@ async def _read_request(
         if size > rule.request_max:
             raise TooLarge(rule.request_max)
     if not rule.reads_request and (size or not rule.sizes_request):
-        return b"", size
+        return None, size
     request = await body.read(rule.request_max)
     if rule.rewrites.changes_requests:
         rewritten = await rule.rewrites.rewrite_request(request, scope["headers"], guard)
