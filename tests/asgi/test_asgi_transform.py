@@ -155,7 +155,12 @@ def test_an_empty_request_is_not_rewritten(rewriting: Shop) -> None:
         (b'{"gone": true}', [], 400, "invalid_request"),
         (b'{"max":NaN}', [], 400, "invalid_request"),
         (b"x" * 65_537, [], 413, "request_too_large"),
-        (gzip.compress(b"{}"), [(b"Content-Encoding", b"gzip")], 415, "unsupported_encoding"),
+        (
+            gzip.compress(b"{}", mtime=0),
+            [(b"Content-Encoding", b"gzip")],
+            415,
+            "unsupported_encoding",
+        ),
     ],
 )
 def test_a_request_that_cannot_be_rewritten_is_refused(
@@ -235,7 +240,7 @@ SAME = [
     whole(data=b'{"text": "hello"}'),
     whole(status=404, data=b'{"error": {"usage": 1}, "usage": {"tokens": 7}}'),
     whole(status=206),
-    whole((b"content-encoding", b"gzip"), data=gzip.compress(b'{"x": 1}')),
+    whole((b"content-encoding", b"gzip"), data=gzip.compress(b'{"x": 1}', mtime=0)),
     whole(data=b'{"odd": 1, "a": 5, "usage": {"tokens": 7}}'),
     whole(data=b'{"usage": {"tokens": 7}, "cut'),
     whole((b"content-encoding", b"compress")),
