@@ -1,25 +1,32 @@
-"""What proofs share: the figures that they measured, printed at the end of the run."""
+"""What proofs share: the figures that they measured, printed at the end of the run.
+
+They travel with the tests' reports, so that they arrive also from processes that run tests aside.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
-_FIGURES = pytest.StashKey[list[str]]()
+_FIGURES = "figures"
 
 
 @pytest.fixture
-def figures(pytestconfig: pytest.Config) -> Callable[[str], None]:
+def figures(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
     """Return a function that takes one line of figures, for the run's summary."""
-    return pytestconfig.stash.setdefault(_FIGURES, []).append
+    return partial(record_property, _FIGURES)
 
 
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    lines = config.stash.get(_FIGURES, [])
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    lines = [
+        line
+        for report in terminalreporter.getreports("passed")
+        for name, line in report.user_properties
+        if name == _FIGURES
+    ]
     if lines:
         terminalreporter.section("figures of the proofs")
         for line in lines:
-            terminalreporter.write_line(line)
+            terminalreporter.write_line(str(line))
