@@ -12,8 +12,8 @@ import itertools
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -178,8 +178,25 @@ class Engine:
     def _transact(
         self, decide: Callable[[Txn], records.AnyCommand | Refusal | Due]
     ) -> Executed | Refusal | Earlier | Due:
-        store = self.store
-        with self._marked(), store.write() as txn:
+        """Decide and apply, with a mark in this worker's slot that it may hold the write lock.
+
+        One thread at a time, so that the mark is the holder's; LMDB lets in one writer anyway.
+        """
+        with self._writing:
+            slot = self._slot
+            if slot is not None:
+                slot.mark_write(self.clock.monotonic())
+            try:
+                return self._apply_and_record(decide)
+            finally:
+                if slot is not None:
+                    slot.mark_write(0)
+
+    def _apply_and_record(
+        self, decide: Callable[[Txn], records.AnyCommand | Refusal | Due]
+    ) -> Executed | Refusal | Earlier | Due:
+        store = self._store
+        with store.write() as txn:
             command = decide(txn)
             if isinstance(command, Refusal | Due):
                 # Nothing was stored, so this commits nothing, at once. To abort would be to wait,
@@ -197,22 +214,6 @@ class Engine:
             # The last step before the commit, so that little can come between the two.
             self._writer.store(record)
         return Executed(result, record.tail.end, record.tail.number)
-
-    @contextmanager
-    def _marked(self) -> Iterator[None]:
-        """Say in this worker's slot, for others to see, that it may hold the write lock.
-
-        One thread at a time, so that the mark is the holder's; LMDB lets in one writer anyway.
-        """
-        with self._writing:
-            slot = self._slot
-            if slot is not None:
-                slot.mark_write(self.clock.monotonic())
-            try:
-                yield
-            finally:
-                if slot is not None:
-                    slot.mark_write(0)
 
     def _waits(self) -> int:
         """Return since when this process may be waiting to write, 0 when it does not."""

@@ -10,6 +10,7 @@ the open ones stay few.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -37,7 +38,8 @@ from finomw.types import (
 
 _PLACE = struct.Struct(">QQ")
 _PART_MAX = 2**64 - 1
-_DIGITS = len(str(_PART_MAX))
+_PART = rf"(0|[1-9][0-9]{{0,{len(str(_PART_MAX)) - 1}}})"
+"""A part of an id as it is spelt: one hold has one spelling, because entries are named by it."""
 _encode = msgspec.msgpack.Encoder().encode
 
 NOBODY = WorkerId(0)
@@ -138,6 +140,7 @@ class Holds:
         self._open = env.table("holds")
         self._ended = env.table("holds.ended")
         self._node = node
+        self._spelt = re.compile(f"{re.escape(node)}-{_PART}-{_PART}")
 
     def id_of(self, worker: WorkerId, number: int) -> HoldId:
         """Return the id of a worker's hold."""
@@ -145,11 +148,10 @@ class Holds:
 
     def place_of(self, hold: HoldId) -> bytes:
         """Return the key of a hold; raises `InvalidValue` for what is no id of this node."""
-        parts = hold.split("-")[1:]
-        if len(parts) == 2 and all(part.isdecimal() and len(part) <= _DIGITS for part in parts):
-            worker, number = map(int, parts)
-            # One hold has one spelling: entries are named by it.
-            if max(worker, number) <= _PART_MAX and hold == self.id_of(WorkerId(worker), number):
+        found = self._spelt.fullmatch(hold)
+        if found is not None:
+            worker, number = int(found[1]), int(found[2])
+            if worker <= _PART_MAX and number <= _PART_MAX:
                 return _PLACE.pack(worker, number)
         raise InvalidValue(f"hold {quoted(hold)} is not one of this node")
 
