@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 
-from finomw.journal.format import HEADER_SIZE, StoredRecord, Tail, decode_record
+from finomw.journal.format import HEADER_SIZE, START, StoredRecord, Tail, decode_record
 from finomw.journal.segment import MissingSegment, Segments, Window
 from finomw.types import Lsn
 
@@ -64,14 +64,32 @@ def _after(
 
 def reaches(segments: Segments, start: Lsn, end: Lsn) -> bool:
     """Say whether records follow one another from ``start``, the end of one, exactly to ``end``."""
-    previous: int | None = None
+    lsn, previous = start, None
     with closing(Window(segments)) as window:
-        while start < end:
-            record = _after(segments, window, start, previous)
+        while lsn < end:
+            record = _after(segments, window, lsn, previous)
+            if record is not None and previous is None and record.lsn != lsn:
+                # It is the next segment's first. That it follows has to be shown, or the rest of
+                # this one may be what was lost.
+                before = _crc_of(segments, window, lsn)
+                record = None if before is None else _after(segments, window, lsn, before)
             if record is None:
                 return False
-            start, previous = record.end, record.crc
-    return start == end
+            lsn, previous = record.end, record.crc
+    return lsn == end
+
+
+def _crc_of(segments: Segments, window: Window, end: Lsn) -> int | None:
+    """Return the CRC of the record that ends at ``end``, found from its segment's beginning."""
+    base = segments.base_of(end - 1)
+    segment = window.at(base)
+    lsn, crc = base + HEADER_SIZE, START.crc if base == 0 else None
+    while lsn < end:
+        record = decode_record(segment.rest(lsn), segment.seed, lsn, crc)
+        if record is None:
+            return None
+        lsn, crc = record.end, record.crc
+    return crc if lsn == end else None
 
 
 def read_at(segments: Segments, lsn: int) -> StoredRecord | None:

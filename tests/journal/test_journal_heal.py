@@ -123,3 +123,28 @@ def test_records_reach_from_one_end_to_another_or_not(node: Node) -> None:
     segments.at(0).file.store(ends[1] + 32, b"?")
     assert not reaches(segments, ends[0], ends[-1])
     assert reaches(segments, ends[2], ends[-1])
+
+
+def test_the_next_segment_s_first_record_does_not_hide_that_the_rest_of_one_is_lost(
+    node: Node,
+) -> None:
+    node.segments().create(SIZE)
+    tails = [START]
+    while tails[-1].lsn < SIZE:
+        tails.append(node.append(b"x" * 500))
+    ends = [tail.end for tail in tails]
+    segments = node.segments()
+    assert all(reaches(segments, start, ends[-1]) for start in ends)
+    last = tails[-2]  # of the first segment
+    segments.at(0).zero(last.lsn, last.end - last.lsn)
+    assert [start for start in ends if reaches(segments, start, ends[-1])] == [ends[-1]]
+
+
+def test_no_record_follows_the_journal_s_beginning_but_its_first(node: Node) -> None:
+    node.segments().create(SIZE)
+    first = node.append(b"x" * 500)
+    while node.tail.lsn < SIZE:
+        node.append(b"x" * 500)
+    segments = node.segments()
+    segments.at(0).zero(first.lsn, SIZE - first.lsn)
+    assert not reaches(segments, START.end, node.tail.end)
