@@ -21,8 +21,9 @@ from finomw import limits
 from finomw.config.load import resolve
 from finomw.config.model import Config
 from finomw.engine import charge
-from finomw.engine.charge import Ended, Extension, HoldRequest, Reservation
+from finomw.engine.charge import Ended, HoldRequest, Reservation
 from finomw.engine.engine import Engine, close_engine, open_engine
+from finomw.engine.extend import Extension, extend
 from finomw.errors import (
     ConfigError,
     Conflict,
@@ -187,7 +188,7 @@ class Billing:
         wanted = None if ceiling is None else _checked(ceiling)
         extension = Extension(self._expiry(expires_in), prices.worst, wanted, self._buffer)
         try:
-            done = charge.extend(self._engine, hold, extension)
+            done = extend(self._engine, hold, extension)
         except Unpriced as error:
             raise HoldRefused("unpriced", str(error)) from error
         self._engine.flush()

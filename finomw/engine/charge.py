@@ -18,7 +18,7 @@ from finomw.engine.engine import Engine, Executed
 from finomw.errors import Conflict, InvalidValue, InvariantBroken, RecordingFailed
 from finomw.money.account import After
 from finomw.money.entries import check_amount
-from finomw.money.funding import Available, divide_more, uncovered, walk
+from finomw.money.funding import Available, uncovered, walk
 from finomw.money.steps import price_of
 from finomw.money.terms import WALLET_ONLY, Terms
 from finomw.store.env import Txn
@@ -176,12 +176,12 @@ def _decide_hold(
     if due.commands:
         return due
     usage = store.quotas.usage(txn, request.customer) if request.counted else None
-    used = _only(usage.used, request.counted) if usage else {}
-    others = _only(usage.held, request.counted) if usage else {}
+    used = only(usage.used, request.counted) if usage else {}
+    others = only(usage.held, request.counted) if usage else {}
 
     def worst(rest: Counts) -> Micros:
         amount = request.amount
-        return _checked("hold", amount if isinstance(amount, int) else amount(rest, used, others))
+        return checked("hold", amount if isinstance(amount, int) else amount(rest, used, others))
 
     available = []
     for quota in terms.quotas:
@@ -209,7 +209,7 @@ def _decide_hold(
         request.choice,
         parts,
         request.ceiling,
-        _only(rest, request.counted),
+        only(rest, request.counted),
         request.buffer,
         request.on_crash,
         request.cap,
@@ -232,61 +232,7 @@ def _carry_out(engine: Engine, due: Due) -> None:
 
 def start(engine: Engine, held: Held) -> Lsn:
     """Record that a streamed answer is about to begin: a crash then settles, not releases."""
-    return _executed(engine.execute(records.Start(engine.clock.now(), held.hold))).end
-
-
-class Extension(NamedTuple):
-    """Until when an explicit hold lives at least, and for what; as in `HoldRequest`."""
-
-    expires: UnixMicroseconds
-    amount: Worst
-    ceiling: Counts | None
-    buffer: Micros
-
-
-def extend(engine: Engine, hold: HoldId, extension: Extension) -> Lsn | Refusal:
-    """Move an explicit hold's expiry and, with a ceiling, set more aside for it.
-
-    What it has is never made less, and its quotas stay as they are: what is added is money.
-    Raises `NotFound`, `InvalidValue`.
-    """
-
-    def decide(txn: Txn) -> records.Extend | Refusal:
-        _, row, _ = engine.store.holds.need_explicit(txn, hold)
-        now, ceiling = engine.clock.now(), extension.ceiling
-        if ceiling is None:
-            return records.Extend(
-                now,
-                hold,
-                extension.expires,
-                0,
-                0,
-                row.ceiling,
-                row.counted,
-                extension.buffer,
-                row.used,
-                row.others,
-            )
-        usage = engine.store.quotas.usage(txn, row.customer) if row.counted else None
-        used = _only(usage.used, tuple(row.counted)) if usage else {}
-        held = _only(usage.held, tuple(row.counted)) if usage else {}
-        others = {meter: held[meter] - row.counted[meter] for meter in held}
-        rest = uncovered(row.parts, ceiling)
-        quota_money = sum(part.amount for part in row.parts.quotas if part.money)
-        wanted = _checked("hold", extension.amount(rest, used, others)) - quota_money
-        account = engine.store.accounts.need(txn, row.customer)
-        buffer = extension.buffer if account.buffer is None else account.buffer
-        more = max(0, wanted - row.amount)
-        divided = divide_more(account, buffer, row.parts.order, more)
-        if isinstance(divided, Refusal):
-            return divided
-        counted = _only(rest, tuple(row.counted))
-        return records.Extend(
-            now, hold, extension.expires, *divided, ceiling, counted, extension.buffer, used, others
-        )
-
-    done = engine.decide(decide)
-    return done if isinstance(done, Refusal) else _executed(done).end
+    return executed(engine.execute(records.Start(engine.clock.now(), held.hold))).end
 
 
 def settle(
@@ -309,9 +255,9 @@ def settle(
         _, row = engine.store.holds.need(txn, hold)
         now = engine.clock.now()
         if isinstance(price, int):
-            return records.Settle(now, hold, _checked("price", price), counts, usage, note)
+            return records.Settle(now, hold, checked("price", price), counts, usage, note)
         used, amount = _price_now(engine, txn, row, price, uncovered(row.whole, counts))
-        return records.Settle(now, hold, _checked("price", amount), counts, usage, note, used)
+        return records.Settle(now, hold, checked("price", amount), counts, usage, note, used)
 
     return _ended(engine, hold, engine.decide(decide))
 
@@ -340,12 +286,9 @@ def step(
         _, row = engine.store.holds.need(txn, hold)
         now, charge = engine.clock.now(), not (record or row.counted)
         used, amount = _price_now(engine, txn, row, price, uncovered(row.whole, counts))
-        return records.Step(now, hold, _checked("price", amount), counts, usage, note, used, charge)
+        return records.Step(now, hold, checked("price", amount), counts, usage, note, used, charge)
 
-    done = _executed(engine.decide(decide))
-    if done.result is None:
-        raise InvariantBroken("a command about money left no account behind")
-    return Ended(done.result.charged, done.result, done.end)
+    return _booked(executed(engine.decide(decide)))
 
 
 def _price_now(
@@ -360,7 +303,7 @@ def _price_now(
     if not counted:
         return {}, price(rest, {})
     usage = engine.store.quotas.usage(txn, row.customer)
-    now = _only(usage.used, counted) if usage else _only({}, counted)
+    now = only(usage.used, counted) if usage else only({}, counted)
     most = {meter: row.used.get(meter, 0) + row.others.get(meter, 0) for meter in counted}
     near = {meter: min(max(now[meter], row.used.get(meter, 0)), most[meter]) for meter in counted}
     if near == now:
@@ -393,25 +336,31 @@ def release(engine: Engine, hold: HoldId, note: str = "") -> Ended:
     return _ended(engine, hold, engine.decide(decide))
 
 
-def _checked(field: str, amount: Micros) -> Micros:
+def checked(field: str, amount: Micros) -> Micros:
+    """Return an amount in micros that may be recorded; raises `InvalidValue` for another."""
     check_amount(field, amount)
     return amount
 
 
-def _only(counts: Counts, meters: tuple[str, ...]) -> Counts:
+def only(counts: Counts, meters: tuple[str, ...]) -> Counts:
     """Return the counts of some meters, each of them present."""
     return {meter: counts.get(meter, 0) for meter in meters}
 
 
-def _executed(done: Executed | Refusal | Earlier | Due) -> Executed:
+def executed(done: Executed | Refusal | Earlier | Due) -> Executed:
+    """Return what was carried out of a command that nothing can refuse."""
     if not isinstance(done, Executed):
         raise InvariantBroken(f"a command of a call came back as {done}")
     return done
 
 
 def _ended(engine: Engine, hold: HoldId, done: Executed | Refusal | Earlier | Due) -> Ended:
-    executed = _executed(done)
+    carried_out = executed(done)
     engine.claims.discard(hold)
-    if executed.result is None:
+    return _booked(carried_out)
+
+
+def _booked(done: Executed) -> Ended:
+    if done.result is None:
         raise InvariantBroken("a command about money left no account behind")
-    return Ended(executed.result.charged, executed.result, executed.end)
+    return Ended(done.result.charged, done.result, done.end)

@@ -49,9 +49,13 @@ class Reader:
 def _after(
     segments: Segments, window: Window, end: Lsn, previous: int | None
 ) -> StoredRecord | None:
-    """Look behind the end of a record, then at the start of the segment after it."""
+    """Look behind the end of a record, then at the start of the segment after it.
+
+    Without ``previous``, its CRC, the latter could not be told from what follows another record.
+    """
     base = segments.base_of(end - 1)
-    for lsn in (end, base + segments.size + HEADER_SIZE):
+    places = (end, base + segments.size + HEADER_SIZE)
+    for lsn in places if previous is not None else places[:1]:
         try:
             segment = window.at(segments.base_of(lsn - 1))
         except MissingSegment:
@@ -68,11 +72,11 @@ def reaches(segments: Segments, start: Lsn, end: Lsn) -> bool:
     with closing(Window(segments)) as window:
         while lsn < end:
             record = _after(segments, window, lsn, previous)
-            if record is not None and previous is None and record.lsn != lsn:
-                # It is the next segment's first. That it follows has to be shown, or the rest of
-                # this one may be what was lost.
-                before = _crc_of(segments, window, lsn)
-                record = None if before is None else _after(segments, window, lsn, before)
+            if record is None and previous is None:
+                # Perhaps the next segment goes on; or else the rest of this one is lost.
+                previous = _crc_of(segments, window, lsn)
+                if previous is not None:
+                    record = _after(segments, window, lsn, previous)
             if record is None:
                 return False
             lsn, previous = record.end, record.crc
@@ -80,9 +84,15 @@ def reaches(segments: Segments, start: Lsn, end: Lsn) -> bool:
 
 
 def _crc_of(segments: Segments, window: Window, end: Lsn) -> int | None:
-    """Return the CRC of the record that ends at ``end``, found from its segment's beginning."""
+    """Return the CRC of the record that ends at ``end``, ``None`` where it cannot be read.
+
+    It is found from its segment's beginning; what ends at the journal's has that of ``START``.
+    """
     base = segments.base_of(end - 1)
-    segment = window.at(base)
+    try:
+        segment = window.at(base)
+    except MissingSegment:
+        return None
     lsn, crc = base + HEADER_SIZE, START.crc if base == 0 else None
     while lsn < end:
         record = decode_record(segment.rest(lsn), segment.seed, lsn, crc)

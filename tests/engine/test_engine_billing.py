@@ -18,6 +18,7 @@ from finomw.config.load import parse
 from finomw.config.model import Config
 from finomw.engine import charge, customers, grants
 from finomw.engine.engine import Engine, close_engine, open_engine
+from finomw.engine.extend import Extension, extend
 from finomw.engine.sweep import sweep
 from finomw.engine.verify import verify
 from finomw.errors import ConfigError, Conflict, HoldRefused, InvalidValue, NotFound, Unpriced
@@ -227,9 +228,9 @@ def test_only_explicit_holds_are_ended_here(office: Office) -> None:
                 act()
     with pytest.raises(InvalidValue, match="not one of this node"):
         office.billing.settle(HoldId("other-0-1"), {"pages": 1})
-    extension = charge.Extension(1, lambda *_: 0, None, 0)
+    extension = Extension(1, lambda *_: 0, None, 0)
     with pytest.raises(InvalidValue, match="is a request's: it has no expiry to extend"):
-        charge.extend(office.engine, requests.hold, extension)
+        extend(office.engine, requests.hold, extension)
     charge.release(office.engine, requests.hold)
 
 

@@ -20,6 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import replace
 
 from finomw.engine import charge, customers, grants, ledger
+from finomw.engine.extend import Extension, extend
 from finomw.engine.reconcile import Difference, reconcile
 from finomw.engine.sweep import expire_grants, sweep
 from finomw.engine.verify import verify
@@ -456,9 +457,9 @@ class EngineAgainstModel(RuleBasedStateMachine):
         name = explicit[which % len(explicit)] if explicit else self.pick(which)
         expires = self.clock.now() + hours * HOUR
         worst = self.compiled[self.model.holds[name].plan.name].prices.worst
-        extension = charge.Extension(expires, worst, ceiling, buffer)
+        extension = Extension(expires, worst, ceiling, buffer)
         expected = outcome(lambda: self.model.extend(name, expires, ceiling, buffer))
-        done = outcome(lambda: charge.extend(self.engine, HoldId(name), extension))
+        done = outcome(lambda: extend(self.engine, HoldId(name), extension))
         told = done if isinstance(done, Refusal | type) else None
         assert told == expected, (done, expected, self.engine.tail())
         assert told is not None or done == self.engine.tail(), (done, expected, self.engine.tail())
@@ -467,12 +468,12 @@ class EngineAgainstModel(RuleBasedStateMachine):
     @rule(which=SOMEWHERE)
     def end_again(self, which: int) -> None:
         name = HoldId(sorted(self.ended)[which % len(self.ended)])
-        extension = charge.Extension(1, lambda *_: 0, None, 0)
+        extension = Extension(1, lambda *_: 0, None, 0)
         for again in (
             lambda: nodes.settle(self.engine, name, 1),
             lambda: charge.release(self.engine, name),
             lambda: charge.start(self.engine, charge.Held(name, 0, 0)),
-            lambda: charge.extend(self.engine, name, extension),
+            lambda: extend(self.engine, name, extension),
         ):
             assert outcome(again) is NotFound
 
