@@ -85,7 +85,8 @@ def check(engine: Engine, path: Path, alive: Collection[int] = ()) -> Conserved:
                 raise ProofFailed(f"hold {hold} has entries of two customers")
         else:
             others[customer].append(entry)
-    living = {worker for worker, pid in seen.workers.items() if pid in alive}
+    # Read anew: a worker that began since the first reading told so before it held anything.
+    living = {worker for worker, pid in Sightings(path).workers.items() if pid in alive}
     faults = [*_check_owners(others, seen), *(f for f in verify(engine).faults)]
     balances: Counter[CustomerId] = Counter()
     for customer, listed in others.items():
